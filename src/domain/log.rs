@@ -1,0 +1,89 @@
+//! The port through which colibri talks to people: lines, at five levels, never on stdout.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How loud a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something failed and somebody should look.
+    Error,
+    /// Something is off, and colibri goes on.
+    Warn,
+    /// What a person would want to know once.
+    Info,
+    /// Decisions and latencies.
+    Debug,
+    /// Everything, bodies masked.
+    Trace,
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            "trace" => Ok(Self::Trace),
+            _ => Err(format!("unknown log level `{text}`: use error, warn, info, debug or trace")),
+        }
+    }
+}
+
+type Write = dyn Fn(Level, &str) + Send + Sync;
+
+/// A cheap handle to wherever lines go.
+#[derive(Clone)]
+pub struct Logger {
+    threshold: Level,
+    write: Arc<Write>,
+}
+
+impl Logger {
+    /// Hands every line at `threshold` or louder to `write`.
+    pub fn new(threshold: Level, write: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
+        Self { threshold, write: Arc::new(write) }
+    }
+
+    /// A logger that says nothing.
+    pub fn silent() -> Self {
+        Self::new(Level::Error, |_, _| {})
+    }
+
+    /// One line. The arguments are only formatted if somebody will read them.
+    pub fn line(&self, level: Level, text: fmt::Arguments<'_>) {
+        if level <= self.threshold {
+            (self.write)(level, &text.to_string());
+        }
+    }
+
+    /// See [`Level::Error`].
+    pub fn error(&self, text: fmt::Arguments<'_>) {
+        self.line(Level::Error, text);
+    }
+
+    /// See [`Level::Warn`].
+    pub fn warn(&self, text: fmt::Arguments<'_>) {
+        self.line(Level::Warn, text);
+    }
+
+    /// See [`Level::Info`].
+    pub fn info(&self, text: fmt::Arguments<'_>) {
+        self.line(Level::Info, text);
+    }
+
+    /// See [`Level::Debug`].
+    pub fn debug(&self, text: fmt::Arguments<'_>) {
+        self.line(Level::Debug, text);
+    }
+}
+
+impl fmt::Debug for Logger {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Logger({:?})", self.threshold)
+    }
+}

@@ -1,0 +1,18 @@
+//! Decisions as values: what a call, a record, a mode or a proof *is*.
+//!
+//! Owns: the types every layer speaks, the pure rules over them, and the ports (small traits) by
+//! which a lower layer reaches an effect it may not import.
+//! Must not know: clocks, files, sockets, tasks, randomness. Everything here can be tested by
+//! calling a function.
+
+pub mod audit;
+pub mod clock;
+pub mod failure;
+pub mod ledger;
+pub mod log;
+pub mod merkle;
+pub mod mode;
+pub mod nearest;
+pub mod note;
+pub mod proof;
+pub mod tool;
