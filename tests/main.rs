@@ -1,2 +1,3 @@
-//! stub
-fn main() {}
+//! The stories: one integration binary, one module per topic.
+
+mod proofs;
