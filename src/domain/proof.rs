@@ -12,11 +12,10 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
+use super::ledger::RECORD_BYTES_MAX;
 use super::merkle::{Hash, ProofError, leaf_hash, verify_inclusion};
 use super::note::{Checkpoint, NOTE_BYTES_MAX, NoteError, VerifyingKey, decimal};
 
-/// One record. Other tools frame a log's entries with a 16-bit length.
-pub const RECORD_BYTES_MAX: usize = 64 << 10;
 /// Hashes of one proof: the height of a tree of 2^64 records.
 pub const HASHES_MAX: usize = 64;
 /// One proof's text: the record in base64, the hashes at 45 characters a line, the checkpoint, and

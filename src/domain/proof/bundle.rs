@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use super::RECORD_BYTES_MAX;
+use crate::domain::ledger::RECORD_BYTES_MAX;
 use crate::domain::merkle::{Frontier, Hash, leaf_hash};
 use crate::domain::note::{Checkpoint, NOTE_BYTES_MAX, NoteError, VerifyingKey, decimal};
 
