@@ -11,9 +11,9 @@ use crate::domain::audit::AuditTrouble;
 use crate::domain::clock::Clock;
 use crate::domain::health::{LedgerFacts, Status, judge};
 use crate::domain::mode::Mode;
-use crate::store::{Phase, SCHEMA_VERSION, Store};
+use crate::store::{Phase, SCHEMA_VERSION, Store, StoreError};
 
-use super::{RegisterError, Registry, ToolConfig, ToolError};
+use super::{RegisterError, Registry, ToolConfig};
 
 /// What the two tools tell of.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ pub fn register(registry: &mut Registry, facts: Facts) -> Result<(), RegisterErr
     registry.register("server_ping", ping, move |_: Nothing, _| std::future::ready(Ok(for_ping.ping())))?;
     registry.register("server_health", health, move |_: Nothing, _| {
         let facts = facts.clone();
-        async move { facts.health().await }
+        async move { Ok(facts.health().await) }
     })
 }
 
@@ -141,16 +141,22 @@ impl Facts {
         Ping { version: self.version.to_string(), mode: self.mode, uptime_ms: self.uptime_ms() }
     }
 
-    async fn health(&self) -> Result<Health, ToolError> {
+    async fn health(&self) -> Health {
         let trouble = self.trouble.borrow().clone();
         let ledger_facts = self.store.as_ref().map(ledger_facts);
-        let (status, reasons) =
+        let (mut status, mut reasons) =
             judge(ledger_facts.as_ref(), trouble.as_ref().map(|trouble| &*trouble.message));
-        let ledger = match &self.store {
-            Some(store) => Some(ledger(store.clone()).await?),
-            None => None,
-        };
-        Ok(Health {
+        let mut ledger = None;
+        if let Some(store) = &self.store {
+            match read_ledger(store.clone()).await {
+                Ok(read) => ledger = Some(read),
+                Err(unreadable) => {
+                    status = Status::Failing;
+                    reasons.push(format!("the ledger cannot be read: {unreadable}"));
+                }
+            }
+        }
+        Health {
             status,
             reasons,
             version: self.version.to_string(),
@@ -166,7 +172,7 @@ impl Facts {
             servers: Vec::new(),
             last_audit_error: trouble
                 .map(|AuditTrouble { at, message }| LastAuditError { at: at.to_string(), message }),
-        })
+        }
     }
 }
 
@@ -179,22 +185,16 @@ fn ledger_facts(store: &Store) -> LedgerFacts {
     LedgerFacts { failure, unsigned: status.trouble, lost_exits: store.lost_exits() }
 }
 
-async fn ledger(store: Store) -> Result<Ledger, ToolError> {
+async fn read_ledger(store: Store) -> Result<Ledger, String> {
     let status = store.status();
     let writable = status.phase == Phase::Open;
     let (path, lost_exits) = (store.paths().database.display().to_string(), store.lost_exits());
     let read = move || {
         let reader = store.reader()?;
-        Ok::<_, crate::store::StoreError>((reader.extent()?.1, reader.open_calls()?))
+        Ok::<_, StoreError>((reader.extent()?.1, reader.open_calls()?))
     };
-    let (records, open_entries) = tokio::task::spawn_blocking(read).await??;
-    Ok(Ledger {
-        path,
-        writable,
-        schema_version: SCHEMA_VERSION,
-        records,
-        signed: status.signed,
-        open_entries,
-        lost_exits,
-    })
+    let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
+    let (records, open_entries) = read.map_err(|error| error.to_string())?;
+    let (schema_version, signed) = (SCHEMA_VERSION, status.signed);
+    Ok(Ledger { path, writable, schema_version, records, signed, open_entries, lost_exits })
 }
