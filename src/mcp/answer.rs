@@ -54,10 +54,9 @@ impl Identity {
         correlation_id: &str,
         revision: &Revision,
     ) -> Vec<u8> {
-        let text = Value::from(String::from_utf8_lossy(envelope));
         let mut out = Vec::with_capacity(2 * envelope.len() + 256);
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
-        write(&mut out, &text);
+        write(&mut out, &String::from_utf8_lossy(envelope));
         out.extend_from_slice(b"}],");
         if revision.structured {
             out.extend_from_slice(br#""structuredContent":"#);
