@@ -27,8 +27,8 @@ pub enum RunError {
 pub fn store_options(config: &Config, logger: &Logger) -> Options {
     Options {
         database: config.database.clone(),
-        durability: config.audit.durability,
-        payloads: config.audit.payloads,
+        durability: serde_json::from_value(serde_json::to_value(config.audit.durability).unwrap()).unwrap(),
+        payloads: serde_json::from_value(serde_json::to_value(config.audit.payloads).unwrap()).unwrap(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clock: Arc::new(SystemClock::start()),
         logger: logger.clone(),

@@ -69,7 +69,9 @@ fn verify(reader: &Reader, json: bool) -> Result<(), Fault> {
         out::json(&verdict)?;
     } else if verdict.valid {
         let Verdict { record_count, checkpoints, bodies, log, root, .. } = &verdict;
-        out::line(&format!("intact: {record_count} records of {log}\nroot {root}\n{checkpoints} checkpoints and {bodies} kept bodies agree"))?;
+        out::line(&format!(
+            "intact: {record_count} records of {log}\nroot {root}\n{checkpoints} checkpoints and {bodies} kept bodies agree"
+        ))?;
     } else {
         out::line(&format!("BROKEN in {} places of {}", verdict.broken_count, verdict.log))?;
         for Broken { index, what } in &verdict.broken {
@@ -98,5 +100,6 @@ fn write_file(path: &PathBuf, text: &str) -> Result<(), Fault> {
     if path.as_os_str() == "-" {
         return out::text(text);
     }
-    std::fs::write(path, text).map_err(|error| Fault::new(Exit::Unexpected, format!("cannot write {}: {error}", path.display())))
+    std::fs::write(path, text)
+        .map_err(|error| Fault::new(Exit::Unexpected, format!("cannot write {}: {error}", path.display())))
 }

@@ -72,6 +72,10 @@ fn path(loaded: &Loaded, json: bool) -> Result<(), Fault> {
         return out::json(&json!({ "files": loaded.files }));
     }
     loaded.files.iter().try_for_each(|looked| {
-        out::line(&format!("{:<9} {}", if looked.found { "found" } else { "not found" }, looked.path.display()))
+        out::line(&format!(
+            "{:<9} {}",
+            if looked.found { "found" } else { "not found" },
+            looked.path.display()
+        ))
     })
 }

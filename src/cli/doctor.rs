@@ -57,14 +57,20 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
 }
 
 fn configuration(loaded: &Loaded) -> Vec<Check> {
-    let found: Vec<String> =
-        loaded.files.iter().filter(|looked| looked.found).map(|looked| looked.path.display().to_string()).collect();
+    let found: Vec<String> = loaded
+        .files
+        .iter()
+        .filter(|looked| looked.found)
+        .map(|looked| looked.path.display().to_string())
+        .collect();
     let from = if found.is_empty() { "no file, all defaults".to_owned() } else { found.join(", ") };
     let mut checks = vec![Check::well("configuration", from)];
     checks.extend(loaded.warnings.iter().map(|warning| Check::ill("configuration", warning.line())));
     checks.extend(loaded.config.servers.iter().filter_map(|server| match &server.state {
         State::Ready(_) => None,
-        State::Disabled { reason } => Some(Check::ill("server", format!("{} is disabled: {reason}", server.name))),
+        State::Disabled { reason, .. } => {
+            Some(Check::ill("server", format!("{} is disabled: {reason}", server.name)))
+        }
     }));
     checks
 }
@@ -85,7 +91,9 @@ fn folder(paths: &Paths) -> Check {
 fn ledger(paths: &Paths) -> Vec<Check> {
     let reader = match Reader::open(paths) {
         Ok(reader) => reader,
-        Err(StoreError::NotFound(_)) => return vec![Check::well("ledger", "not there yet; the first start makes it")],
+        Err(StoreError::NotFound(_)) => {
+            return vec![Check::well("ledger", "not there yet; the first start makes it")];
+        }
         Err(error) => return vec![Check::ill("ledger", error.to_string())],
     };
     let mut checks = vec![match reader.integrity_check() {
@@ -94,11 +102,19 @@ fn ledger(paths: &Paths) -> Vec<Check> {
         Err(error) => Check::ill("database", error.to_string()),
     }];
     checks.push(match verify_with_progress(&reader) {
-        Ok(verdict) if verdict.valid => Check::well("ledger", format!("{} records, all intact and signed", verdict.record_count)),
+        Ok(verdict) if verdict.valid => {
+            Check::well("ledger", format!("{} records, all intact and signed", verdict.record_count))
+        }
         Ok(verdict) => {
             let first = verdict.broken.first().map(|broken| format!("at {}: {}", broken.index, broken.what));
             let count = verdict.broken_count;
-            Check::ill("ledger", format!("broken in {count} places, first {}; see `colibri audit verify`", first.unwrap_or_default()))
+            Check::ill(
+                "ledger",
+                format!(
+                    "broken in {count} places, first {}; see `colibri audit verify`",
+                    first.unwrap_or_default()
+                ),
+            )
         }
         Err(fault) => Check::ill("ledger", fault.to_string()),
     });

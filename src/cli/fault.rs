@@ -47,7 +47,8 @@ impl Fault {
     pub(super) fn tell(&self, json: bool) -> ExitCode {
         if !self.message.is_empty() {
             let line = if json {
-                serde_json::json!({ "error": { "exit": self.exit as u8, "message": self.message } }).to_string()
+                serde_json::json!({ "error": { "exit": self.exit as u8, "message": self.message } })
+                    .to_string()
             } else {
                 format!("colibri: {}", self.message)
             };
@@ -74,9 +75,12 @@ impl From<RunError> for Fault {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Store(error) => error.into(),
-            RunError::Start(StartError::Timeout) => Self::new(Exit::StartupTimeout, StartError::Timeout.to_string()),
+            RunError::Start(StartError::Timeout) => {
+                Self::new(Exit::StartupTimeout, StartError::Timeout.to_string())
+            }
             RunError::Start(error) => {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+                let cause =
+                    std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
                 Self::new(Exit::Unexpected, format!("{error}{cause}"))
             }
         }

@@ -34,7 +34,8 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
 /// A table whose columns are as wide as their widest cell. Control characters are made visible, so
 /// that what a client wrote cannot move the cursor.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> Result<(), Fault> {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([heads[column].chars().count()]).max().unwrap_or(0)

@@ -36,7 +36,8 @@ enum Command {
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
     let (loaded, _) = session.load()?;
-    let calls = app::Server::builder().mode(loaded.config.mode).build().into_calls().map_err(app::RunError::from)?;
+    let calls =
+        app::Server::builder().mode(loaded.config.mode).build().into_calls().map_err(app::RunError::from)?;
     match arguments.command.unwrap_or(Command::List) {
         Command::List => list(&calls.definitions(), session.json),
         Command::Show { tool } => {
@@ -52,7 +53,8 @@ pub(super) fn find(calls: &Calls, name: &str) -> Result<Definition, Fault> {
     let definitions = calls.definitions();
     definitions.iter().find(|definition| &*definition.name == name).cloned().ok_or_else(|| {
         let hint = nearest(name, definitions.iter().map(|definition| &*definition.name));
-        let hint = hint.map_or_else(|| "see `colibri tools`".to_owned(), |known| format!("did you mean `{known}`?"));
+        let hint =
+            hint.map_or_else(|| "see `colibri tools`".to_owned(), |known| format!("did you mean `{known}`?"));
         Fault::new(Exit::Usage, format!("unknown tool `{}`; {hint}", out::visible(name)))
     })
 }
@@ -64,7 +66,11 @@ fn list(definitions: &[Definition], json: bool) -> Result<(), Fault> {
     }
     let row = |tool: &Definition| {
         let effect = if tool.annotations.read_only { "reads" } else { "changes" };
-        vec![tool.name.to_string(), effect.to_owned(), tool.description.split(['.', ';']).next().unwrap_or("").to_owned()]
+        vec![
+            tool.name.to_string(),
+            effect.to_owned(),
+            tool.description.split(['.', ';']).next().unwrap_or("").to_owned(),
+        ]
     };
     out::table(&["TOOL", "EFFECT", "WHAT IT DOES"], &definitions.iter().map(row).collect::<Vec<_>>())
 }

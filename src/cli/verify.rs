@@ -76,9 +76,16 @@ fn proof(file: impl Read, arguments: &Arguments, keys: &[VerifyingKey]) -> Resul
     let text = read(file, &arguments.file, PROOF_BYTES_MAX)?;
     let proof: InclusionProof = text.parse().map_err(refused)?;
     let record = match (&arguments.record, &proof.extra) {
-        (Some(path), _) => read(open(path)?, path, LINE_BYTES_MAX)?.trim_end_matches('\n').as_bytes().to_vec(),
+        (Some(path), _) => {
+            read(open(path)?, path, LINE_BYTES_MAX)?.trim_end_matches('\n').as_bytes().to_vec()
+        }
         (None, Some(record)) => record.clone(),
-        (None, None) => return Err(Fault::new(Exit::Usage, "the proof does not carry its record; give it with --record FILE")),
+        (None, None) => {
+            return Err(Fault::new(
+                Exit::Usage,
+                "the proof does not carry its record; give it with --record FILE",
+            ));
+        }
     };
     let checkpoint = proof.verify(&record, keys).map_err(refused)?;
     let record = Some(String::from_utf8_lossy(&record).into_owned());
@@ -121,7 +128,10 @@ fn read(file: impl Read, path: &Path, bytes_max: usize) -> Result<String, Fault>
     let mut text = String::new();
     file.take(bytes_max as u64 + 1).read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
     if text.len() > bytes_max {
-        return Err(Fault::new(Exit::VerificationFailed, format!("{} is longer than any such file can be", path.display())));
+        return Err(Fault::new(
+            Exit::VerificationFailed,
+            format!("{} is longer than any such file can be", path.display()),
+        ));
     }
     Ok(text)
 }

@@ -14,5 +14,8 @@ pub(super) fn run(json: bool) -> Result<(), Fault> {
     if json {
         return out::json(&json!({ "version": version, "protocols": revisions, "schema": SCHEMA_VERSION }));
     }
-    out::line(&format!("colibri {version}\nprotocols: {}\nledger schema: {SCHEMA_VERSION}", revisions.join(", ")))
+    out::line(&format!(
+        "colibri {version}\nprotocols: {}\nledger schema: {SCHEMA_VERSION}",
+        revisions.join(", ")
+    ))
 }

@@ -43,7 +43,7 @@ impl CallPath for Double {
         cancel: CancellationToken,
     ) -> Call {
         let arrived = Moment { wall: Timestamp(0), since_boot: Duration::ZERO };
-        Call { id: CallId(Uuid::from_u128(7)), tool: tool.into(), arguments, caller, arrived, cancel }
+        Call::new(CallId(Uuid::from_u128(7)), tool, arguments, caller, arrived, cancel)
     }
 
     async fn run(&self, call: Call) -> Reply {

@@ -44,7 +44,9 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
     let signed = reader.checkpoint()?;
     let (origin, records) = (signed.checkpoint.origin, signed.checkpoint.size);
     let header = BundleHeader { origin, records }.to_string();
-    let failed = |error: std::io::Error| Fault::new(Exit::Unexpected, format!("cannot write {}: {error}", output.display()));
+    let failed = |error: std::io::Error| {
+        Fault::new(Exit::Unexpected, format!("cannot write {}: {error}", output.display()))
+    };
     let mut write: Box<dyn FnMut(&str) -> Result<(), Fault>> = if output.as_os_str() == "-" {
         Box::new(out::text)
     } else {
@@ -57,7 +59,10 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
     while next < records {
         let rows = reader.records(next, RANGE_RECORDS.min(records - next))?;
         if rows.is_empty() {
-            return Err(Fault::new(Exit::VerificationFailed, format!("record {next} is missing; run `colibri audit verify`")));
+            return Err(Fault::new(
+                Exit::VerificationFailed,
+                format!("record {next} is missing; run `colibri audit verify`"),
+            ));
         }
         next += rows.len() as u64;
         write(&rows.iter().map(|row| row.bytes.clone() + "\n").collect::<String>())?;
@@ -71,7 +76,10 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
 fn told(output: &PathBuf, what: &str) -> Result<(), Fault> {
     if output.as_os_str() != "-" {
         let file = output.display();
-        writeln!(std::io::stderr(), "wrote {what} to {file}; check it with: colibri verify {file} --key \"$(colibri audit key show)\"")?;
+        writeln!(
+            std::io::stderr(),
+            "wrote {what} to {file}; check it with: colibri verify {file} --key \"$(colibri audit key show)\""
+        )?;
     }
     Ok(())
 }

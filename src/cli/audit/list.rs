@@ -63,7 +63,15 @@ pub(super) fn list(reader: &Reader, arguments: &ListArguments, json: bool) -> Re
         let Action { sequence_no, at, tool, outcome, code, duration_ms, client, user, .. } = action;
         let outcome = code.as_ref().map_or_else(|| outcome.clone(), |code| format!("{outcome} ({code})"));
         let duration = duration_ms.map(|ms| format!("{ms} ms")).unwrap_or_default();
-        vec![sequence_no.to_string(), at.clone(), tool.clone(), outcome, duration, client.clone(), user.clone()]
+        vec![
+            sequence_no.to_string(),
+            at.clone(),
+            tool.clone(),
+            outcome,
+            duration,
+            client.clone(),
+            user.clone(),
+        ]
     };
     let heads = ["CALL", "AT", "TOOL", "OUTCOME", "TOOK", "CLIENT", "USER"];
     out::table(&heads, &actions.iter().map(row).collect::<Vec<_>>())
@@ -81,7 +89,9 @@ pub(super) fn show(reader: &Reader, arguments: &ShowArguments, json: bool) -> Re
     if json {
         return out::json(&json!({ "records": records }));
     }
-    records.iter().try_for_each(|record| out::line(&serde_json::to_string_pretty(record).expect("JSON serialises")))
+    records
+        .iter()
+        .try_for_each(|record| out::line(&serde_json::to_string_pretty(record).expect("JSON serialises")))
 }
 
 /// A record with what is kept of its body.
@@ -129,7 +139,8 @@ fn brief(row: &RecordRow) -> String {
     let record: Value = serde_json::from_str(&row.bytes).unwrap_or_default();
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let facts = &record["facts"];
-    let about = ["tool", "outcome", "code"].iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");
+    let about =
+        ["tool", "outcome", "code"].iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");
     let call = facts["sequence_no"].as_u64().map(|number| format!("call {number} ")).unwrap_or_default();
     let (at, event) = (text(&record["at"]).unwrap_or_default(), text(&record["event"]).unwrap_or_default());
     out::visible(&format!("{:>8}  {at}  {event:<12} {call}{about}", row.index))

@@ -29,10 +29,14 @@ pub(super) fn key(session: &Session, command: &KeyCommand) -> Result<(), Fault> 
     let (loaded, logger) = session.load()?;
     match command {
         KeyCommand::Show => {
-            let keys: Vec<String> =
-                public_keys(&Paths::beside(&loaded.config.database))?.iter().map(ToString::to_string).collect();
+            let keys: Vec<String> = public_keys(&Paths::beside(&loaded.config.database))?
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             let Some(newest) = keys.last() else {
-                return Err(StoreError::NotFound("there is no key yet; `colibri serve` makes it".to_owned()).into());
+                return Err(
+                    StoreError::NotFound("there is no key yet; `colibri serve` makes it".to_owned()).into()
+                );
             };
             if session.json { out::json(&json!({ "keys": keys })) } else { out::line(newest) }
         }
@@ -56,7 +60,8 @@ pub(super) fn accept_loss(session: &Session, arguments: &AcceptLossArguments) ->
     let (loaded, logger) = session.load()?;
     let options = app::store_options(&loaded.config, &logger);
     let refusal = runtime()?.block_on(async {
-        let (store, closing) = Store::open(app::store_options(&loaded.config, &crate::domain::log::Logger::silent()))?;
+        let (store, closing) =
+            Store::open(app::store_options(&loaded.config, &crate::domain::log::Logger::silent()))?;
         let refusal = store.ready().await.err();
         closing.close().await;
         Ok::<_, StoreError>(refusal)
@@ -70,7 +75,9 @@ pub(super) fn accept_loss(session: &Session, arguments: &AcceptLossArguments) ->
         other => return Err(other.into()),
     }
     if !arguments.yes {
-        let message = format!("the ledger is refused: {reason}. To give the log up for a new one that names it, add --yes");
+        let message = format!(
+            "the ledger is refused: {reason}. To give the log up for a new one that names it, add --yes"
+        );
         return Err(Fault::new(Exit::StoreUnusable, message));
     }
     give_up(&options, &reason)?;
