@@ -1,2 +1,3 @@
-//! stub
-fn main() {}
+//! The stories colibri must tell, by topic, in one binary so that the crate is linked once.
+
+mod config;
