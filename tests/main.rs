@@ -1,3 +1,4 @@
-//! The stories: one integration binary, one module per topic.
+//! The stories colibri must tell, by topic, in one binary so that the crate is linked once.
 
+mod config;
 mod proofs;
