@@ -214,18 +214,17 @@ impl Seat {
 /// Stage 4. A panic is an outcome too, and so is a client that no longer wants the answer.
 async fn dispatch(ready: Ready, context: Context, mode: Mode) -> Ended {
     let cancel = context.cancel.clone();
-    let handler = contain::contain(async move { ready(context).await });
-    let Some(contained) = cancel.run_until_cancelled(handler).await else {
-        return Ended::failed(
-            Outcome::Cancelled,
-            Failure::new(code::HANDLER_ERROR, "cancelled while it ran"),
-        );
-    };
-    let (message, details, backtrace) = match contained {
-        Ok(Ok(data)) => return Ended::ok(&data),
-        Ok(Err(ToolError::Refused(refusal))) => return Ended::refused(refusal),
-        Ok(Err(ToolError::Failed { message, details, backtrace })) => {
+    // Cancelling is inside the containment: it drops the handler, which may panic too.
+    let handler = async move { cancel.run_until_cancelled(async move { ready(context).await }).await };
+    let (message, details, backtrace) = match contain::contain(handler).await {
+        Ok(Some(Ok(data))) => return Ended::ok(&data),
+        Ok(Some(Err(ToolError::Refused(refusal)))) => return Ended::refused(refusal),
+        Ok(Some(Err(ToolError::Failed { message, details, backtrace }))) => {
             (message, details, mode.shows_backtraces().then(|| backtrace.to_string()))
+        }
+        Ok(None) => {
+            let failure = Failure::new(code::HANDLER_ERROR, "cancelled while it ran");
+            return Ended::failed(Outcome::Cancelled, failure);
         }
         Err(panicked) => (format!("the tool panicked: {}", panicked.message), None, panicked.backtrace),
     };
