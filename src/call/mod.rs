@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -229,12 +230,17 @@ async fn dispatch(ready: Ready, context: Context, mode: Mode) -> Ended {
         Err(panicked) => (format!("the tool panicked: {}", panicked.message), None, panicked.backtrace),
     };
     let mut failure = Failure::new(code::HANDLER_ERROR, message);
-    failure.details = details;
+    failure.details = details.map(as_object);
     if let Some(backtrace) = backtrace.filter(|_| mode.shows_backtraces()) {
-        let details = failure.details.get_or_insert_with(|| serde_json::json!({}));
+        let details = failure.details.get_or_insert_with(|| json!({}));
         details["backtrace"] = backtrace.into();
     }
     Ended::failed(Outcome::Error, failure)
+}
+
+/// What else is known of a failure has names, whatever the tool handed in.
+fn as_object(details: Value) -> Value {
+    if details.is_object() { details } else { json!({ "details": details }) }
 }
 
 /// Why a call never came to stage 3.
