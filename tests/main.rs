@@ -2,3 +2,5 @@
 
 mod config;
 mod proofs;
+mod server;
+mod support;
