@@ -1,2 +1,4 @@
-//! stub
-fn main() {}
+//! The one integration binary: stories by topic, each a module.
+
+mod interop;
+mod tidy;

@@ -2,4 +2,4 @@
 
 import { createRequire } from 'node:module';
 
-export const packages = createRequire(`${process.env.COLIBRI_INTEROP_NPM}/package.json`);
+export const packages = createRequire(`${process.env.INTEROP_NPM}/package.json`);
