@@ -58,6 +58,7 @@ fn the_inspector_calls_in_both_families() {
             home.inspect(era, &[&call[..], &["server_ping", "--tool-args-json", r#"{"pong":1}"#]].concat());
         let unknown = home.inspect(era, &[&call[..], &["no_such_tool"]].concat());
 
+        assert!(listed["error"].is_null(), "{era}: {listed}");
         check_tools(&listed["result"]["tools"]);
         check_ping(&ping["result"]);
         check_bad_arguments(&bad["result"]);
