@@ -1,4 +1,5 @@
-//! The one integration binary: stories by topic, each a module.
+//! The stories: one integration binary, one module per topic.
 
 mod interop;
+mod proofs;
 mod tidy;

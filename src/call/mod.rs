@@ -4,14 +4,30 @@
 //! Uses: `tools` for what is served, the audit port for what is recorded.
 //! Must not know: which face the call came from, or how a record is stored.
 
+mod contain;
+mod envelope;
+mod turn;
+mod validate;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::domain::audit::{CallId, Principal};
-use crate::domain::clock::Moment;
+use crate::domain::audit::{AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, Outcome, Principal};
+use crate::domain::clock::{Clock, Moment};
+use crate::domain::failure::{Failure, code, invalid_params};
+use crate::domain::log::Logger;
+use crate::domain::mode::Mode;
+use crate::domain::nearest::nearest;
 use crate::domain::tool::Definition;
+use crate::tools::{Context, Ready, Registry, Tool, ToolError};
+
+pub use contain::{is_contained, note_backtrace, panic_message};
+use envelope::Ended;
 
 /// One call, as it arrived.
 #[derive(Debug)]
@@ -58,11 +74,72 @@ pub enum Reply {
     Cancelled,
 }
 
+/// What to do when the end of a call cannot be put on record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExitFailure {
+    /// Say so in the log and in `server_health`; the call's own outcome stands.
+    #[default]
+    Log,
+    /// Answer `AUDIT_EXIT_FAILED` instead.
+    Fail,
+}
+
+/// What the call path is built from.
+pub struct Parts {
+    /// What is served.
+    pub registry: Registry,
+    /// Which of it is admitted.
+    pub mode: Mode,
+    /// Where calls are put on record.
+    pub sink: Arc<dyn AuditSink>,
+    /// See [`OnExitFailure`].
+    pub on_exit_failure: OnExitFailure,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where failures of the record are told.
+    pub logger: Logger,
+    /// Where they are published, for `server_health`.
+    pub trouble: watch::Sender<Option<AuditTrouble>>,
+}
+
 /// A cheap handle to the call path.
 #[derive(Clone)]
-pub struct Calls {}
+pub struct Calls(Arc<Path>);
+
+struct Path {
+    seats: BTreeMap<Arc<str>, Seat>,
+    definitions: Arc<[Definition]>,
+    mode: Mode,
+    sink: Arc<dyn AuditSink>,
+    on_exit_failure: OnExitFailure,
+    clock: Arc<dyn Clock>,
+    logger: Logger,
+    trouble: watch::Sender<Option<AuditTrouble>>,
+}
+
+/// A tool with what the path keeps for it.
+struct Seat {
+    tool: Tool,
+    turn: turn::Turn,
+    arguments: validate::Arguments,
+}
 
 impl Calls {
+    /// Compiles every schema once. A schema that does not compile is the tool author's mistake.
+    pub fn new(parts: Parts) -> Result<Self, String> {
+        let Parts { registry, mode, sink, on_exit_failure, clock, logger, trouble } = parts;
+        let mut seats = BTreeMap::new();
+        for tool in registry.into_tools() {
+            let name = Arc::clone(&tool.definition.name);
+            let arguments = validate::Arguments::compile(&tool.definition.input_schema)
+                .map_err(|error| format!("the input schema of {name} does not compile: {error}"))?;
+            seats.insert(name, Seat { tool, turn: turn::Turn::new(), arguments });
+        }
+        let admitted = seats.values().filter(|seat| seat.is_admitted(mode));
+        let definitions = admitted.map(|seat| seat.tool.definition.clone()).collect();
+        Ok(Self(Arc::new(Path { seats, definitions, mode, sink, on_exit_failure, clock, logger, trouble })))
+    }
+
     /// A fresh call, named and timed.
     pub fn arrival(
         &self,
@@ -71,18 +148,175 @@ impl Calls {
         caller: Caller,
         cancel: CancellationToken,
     ) -> Call {
-        let _ = (tool, arguments, caller, cancel);
-        todo!()
+        let (id, arrived) = (CallId(Uuid::now_v7()), self.0.clock.now());
+        Call { id, tool: tool.into(), arguments, caller, arrived, cancel }
     }
 
     /// What the mode admits, ordered by name.
     pub fn definitions(&self) -> Arc<[Definition]> {
-        todo!()
+        Arc::clone(&self.0.definitions)
     }
 
-    /// The five stages.
+    /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, call: Call) -> Reply {
-        let _ = call;
-        todo!()
+        let path = &*self.0;
+        let enter = call.enter();
+        let seat = match path.admit(&call.tool) {
+            Ok(seat) => seat,
+            Err(refused) => return path.reject(&enter, refused).await,
+        };
+        let Some(_turn) = seat.turn.wait(&call.cancel).await else {
+            return path.reject(&enter, Refused::Cancelled).await;
+        };
+        let ready = match seat.validate(&enter.arguments) {
+            Ok(ready) => ready,
+            Err(failure) => return path.reject(&enter, Refused::Failed(failure)).await,
+        };
+        if let Err(error) = path.sink.enter(&enter).await {
+            return path.not_recorded(&enter, &error).await; // A call we cannot record does not run.
+        }
+        let context = Context::new(call.id, call.arrived, call.cancel.clone());
+        let ended = dispatch(ready, context, path.mode).await;
+        path.exit(&enter, ended).await
+    }
+}
+
+impl Call {
+    /// The call as the record sees it. Absent arguments are an empty object.
+    fn enter(&self) -> Enter {
+        let arguments = self.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let Caller { principal, revision } = &self.caller;
+        Enter::new(self.id, Arc::clone(&self.tool), arguments, Arc::clone(principal), revision, self.arrived)
+    }
+}
+
+impl Seat {
+    fn is_admitted(&self, mode: Mode) -> bool {
+        mode.admits(&self.tool.definition.name, self.tool.mutates)
+    }
+
+    /// Stage 2, up to the point where only running is left.
+    fn validate(&self, arguments: &Bytes) -> Result<Ready, Failure> {
+        let value = self.arguments.check(arguments).map_err(invalid_params)?;
+        let parsed = self.tool.prepare(value);
+        parsed.map_err(|error| invalid_params(vec![validate::whole(error.to_string())]))
+    }
+}
+
+/// Stage 4. A panic is an outcome too, and so is a client that no longer wants the answer.
+async fn dispatch(ready: Ready, context: Context, mode: Mode) -> Ended {
+    let cancel = context.cancel.clone();
+    let handler = contain::contain(async move { ready(context).await });
+    let Some(contained) = cancel.run_until_cancelled(handler).await else {
+        return Ended::failed(
+            Outcome::Cancelled,
+            Failure::new(code::HANDLER_ERROR, "cancelled while it ran"),
+        );
+    };
+    let (message, details, backtrace) = match contained {
+        Ok(Ok(data)) => return Ended::ok(&data),
+        Ok(Err(ToolError::Refused(refusal))) => return Ended::refused(refusal),
+        Ok(Err(ToolError::Failed { message, details, backtrace })) => {
+            (message, details, mode.shows_backtraces().then(|| backtrace.to_string()))
+        }
+        Err(panicked) => (format!("the tool panicked: {}", panicked.message), None, panicked.backtrace),
+    };
+    let mut failure = Failure::new(code::HANDLER_ERROR, message);
+    failure.details = details;
+    if let Some(backtrace) = backtrace.filter(|_| mode.shows_backtraces()) {
+        let details = failure.details.get_or_insert_with(|| serde_json::json!({}));
+        details["backtrace"] = backtrace.into();
+    }
+    Ended::failed(Outcome::Error, failure)
+}
+
+/// Why a call never came to stage 3.
+enum Refused {
+    UnknownTool { message: String },
+    Failed(Failure),
+    Cancelled,
+}
+
+impl Path {
+    fn admit(&self, name: &str) -> Result<&Seat, Refused> {
+        let Some(seat) = self.seats.get(name) else {
+            let hint = nearest(name, self.definitions.iter().map(|definition| &*definition.name));
+            let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+            let shown: String = name.chars().take(128).collect();
+            return Err(Refused::UnknownTool { message: format!("unknown tool `{shown}`{hint}") });
+        };
+        if seat.is_admitted(self.mode) {
+            return Ok(seat);
+        }
+        let message =
+            format!("`{name}` is not admitted in mode {}; set COLIBRI_MODE=FULL to use it", self.mode);
+        Err(Refused::Failed(Failure::new(code::TOOL_NOT_ADMITTED, message)))
+    }
+
+    /// Stage 5 of a call that was refused: the whole pair at once. The client gets its answer
+    /// even if the record fails, since nothing ran.
+    async fn reject(&self, enter: &Enter, refused: Refused) -> Reply {
+        let (ended, reply) = match refused {
+            Refused::UnknownTool { message } => {
+                let ended = Ended::failed(Outcome::Rejected, Failure::new("UNKNOWN_TOOL", message.clone()));
+                (ended, Some(Reply::UnknownTool { message }))
+            }
+            Refused::Failed(failure) => (Ended::failed(Outcome::Rejected, failure), None),
+            Refused::Cancelled => {
+                let failure = Failure::new(code::HANDLER_ERROR, "cancelled while it waited for its turn");
+                (Ended::failed(Outcome::Cancelled, failure), None)
+            }
+        };
+        let exit = ended.exit(enter, self.clock.now());
+        if let Err(error) = self.sink.rejected(enter, &exit).await {
+            self.tell(enter, "the record of a rejected call", &error);
+        }
+        reply.unwrap_or_else(|| ended.reply())
+    }
+
+    /// Stage 3 failed. The sink is still told of the end; it knows that nothing was entered.
+    async fn not_recorded(&self, enter: &Enter, error: &AuditError) -> Reply {
+        self.tell(enter, "audit enter", error);
+        let message = format!("the call was not run, because it could not be put on record: {error}");
+        let ended = Ended::failed(Outcome::Error, Failure::new(code::AUDIT_ENTER_FAILED, message));
+        let exit = ended.exit(enter, self.clock.now());
+        if let Err(error) = self.sink.exit(&exit).await {
+            self.tell(enter, "audit exit", &error);
+        }
+        ended.reply()
+    }
+
+    /// Stage 5. Its failure is told; the call's own outcome stands, unless configured otherwise.
+    async fn exit(&self, enter: &Enter, ended: Ended) -> Reply {
+        let exit = ended.exit(enter, self.clock.now());
+        let Err(error) = self.sink.exit(&exit).await else { return ended.reply() };
+        self.tell(enter, "audit exit", &error);
+        match self.on_exit_failure {
+            OnExitFailure::Log => ended.reply(),
+            OnExitFailure::Fail => {
+                let message =
+                    format!("the call ran ({}), but its end is not on record: {error}", ended.outcome.name());
+                Ended::failed(Outcome::Error, Failure::new(code::AUDIT_EXIT_FAILED, message)).reply()
+            }
+        }
+    }
+
+    fn tell(&self, enter: &Enter, stage: &str, error: &AuditError) {
+        let message = format!("{stage} failed for {} {}: {error}", enter.tool, enter.call);
+        self.logger.error(format_args!("[colibri] {message}"));
+        self.trouble.send_replace(Some(AuditTrouble { at: self.clock.now().wall, message }));
+    }
+}
+
+impl Ended {
+    fn exit(&self, enter: &Enter, at: Moment) -> Exit {
+        Exit::of(enter, at, self.outcome, self.body.clone(), self.error.clone())
+    }
+
+    fn reply(self) -> Reply {
+        match self.outcome {
+            Outcome::Cancelled => Reply::Cancelled,
+            _ => Reply::Envelope { is_error: self.error.is_some(), body: self.body },
+        }
     }
 }

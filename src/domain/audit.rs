@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::clock::Moment;
+use super::clock::{Moment, Timestamp};
 use super::failure::Failure;
 
 /// The name of one call, made on arrival: a UUID of version 7, so that ids sort by time.
@@ -140,6 +140,15 @@ impl Exit {
 #[error("{0}")]
 pub struct AuditError(pub String);
 
+/// The last time a record could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditTrouble {
+    /// When.
+    pub at: Timestamp,
+    /// Which stage, and why.
+    pub message: String,
+}
+
 /// A boxed future: the port is used through `dyn`, so that layers stay free of type parameters.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -171,5 +180,45 @@ impl AuditSink for NoAudit {
 
     fn exit<'a>(&'a self, _: &'a Exit) -> Pending<'a, Result<(), AuditError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// When a record must be on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// The enter record before the call is forwarded; the exit record without holding the reply.
+    #[default]
+    Admission,
+    /// The exit record too, before the reply.
+    Strict,
+    /// Committed at once, forced to disk in the background.
+    Relaxed,
+}
+
+/// How much of arguments and results is kept beside the log. The record seals them whole either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Payloads {
+    /// Nothing.
+    None,
+    /// The first [`Payloads::TRUNCATED_BYTES`].
+    #[default]
+    Truncated,
+    /// Everything.
+    Full,
+}
+
+impl Payloads {
+    /// Enough to recognise a call, little enough to keep for years.
+    pub const TRUNCATED_BYTES: usize = 4 << 10;
+
+    /// How many bytes of a body of this length are kept.
+    pub fn kept(self, length: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Truncated => length.min(Self::TRUNCATED_BYTES),
+            Self::Full => length,
+        }
     }
 }

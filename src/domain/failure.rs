@@ -73,3 +73,30 @@ pub fn invalid_params(mut issues: Vec<Issue>) -> Failure {
     };
     Failure::new(code::INVALID_PARAMS, message).with(serde_json::json!({ "issues": issues }))
 }
+
+/// Pattern B: the tool worked and its answer is "no". It travels inside a success envelope,
+/// `{ok:true,data:{ok:false,error:{code,message,…}}}`, extra fields directly in `error`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Refusal {
+    /// One of the codes the tool declared.
+    pub code: &'static str,
+    /// For people: what happened and what to do.
+    pub message: String,
+    /// Fields that this code carries.
+    #[serde(flatten)]
+    pub extra: serde_json::Map<String, Value>,
+}
+
+impl Refusal {
+    /// A refusal without extra fields.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), extra: serde_json::Map::new() }
+    }
+
+    /// The same, with one more field.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+}

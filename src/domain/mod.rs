@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod clock;
 pub mod failure;
+pub mod health;
 pub mod ledger;
 pub mod log;
 pub mod merkle;

@@ -1,0 +1,56 @@
+//! Containment: a tool that panics fails its call and nothing else.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+thread_local! {
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+    static NOTED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic that was caught.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Panicked {
+    pub(super) message: String,
+    /// Present if a panic hook noted it with [`note_backtrace`].
+    pub(super) backtrace: Option<String>,
+}
+
+/// Runs a future to its end, or to its panic.
+pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut future = pin!(future);
+    std::future::poll_fn(move |context| {
+        CONTAINED.set(true);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        CONTAINED.set(false);
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(payload) => {
+                Poll::Ready(Err(Panicked { message: panic_message(&*payload), backtrace: NOTED.take() }))
+            }
+        }
+    })
+    .await
+}
+
+/// Whether the panic now being reported will be caught and answered: a panic hook asks this to
+/// tell a failing tool from a failing colibri.
+pub fn is_contained() -> bool {
+    CONTAINED.get()
+}
+
+/// Keeps a backtrace for the call that is panicking. A hook runs where the stack still stands.
+pub fn note_backtrace(backtrace: String) {
+    NOTED.set(Some(backtrace));
+}
+
+/// What the panic said.
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}

@@ -1,0 +1,132 @@
+//! Stage 2: arguments against the very schema that `tools/list` shows.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::domain::failure::{ISSUES_MAX, Issue};
+use crate::domain::nearest::nearest;
+
+/// A compiled schema and the keys it knows.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    validator: Validator,
+    keys: Vec<String>,
+}
+
+impl Arguments {
+    /// Compiles once, when the tool is registered.
+    pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+        let validator = jsonschema::draft202012::new(schema).map_err(|error| error.to_string())?;
+        let keys = schema["properties"].as_object().map(|p| p.keys().cloned().collect()).unwrap_or_default();
+        Ok(Self { validator, keys })
+    }
+
+    /// The arguments as a value, or what is wrong with them.
+    pub(super) fn check(&self, raw: &[u8]) -> Result<Value, Vec<Issue>> {
+        let Strict(value) = serde_json::from_slice(raw).map_err(|error| vec![whole(error.to_string())])?;
+        let issues: Vec<Issue> = self
+            .validator
+            .iter_errors(&value)
+            .take(ISSUES_MAX)
+            .flat_map(|error| match error.kind() {
+                ValidationErrorKind::AdditionalProperties { unexpected } => {
+                    let at = error.instance_path().as_str();
+                    unexpected.iter().map(|key| self.unknown_key(at, key)).collect()
+                }
+                _ => vec![Issue { path: error.instance_path().to_string(), message: error.to_string() }],
+            })
+            .collect();
+        if issues.is_empty() { Ok(value) } else { Err(issues) }
+    }
+
+    fn unknown_key(&self, at: &str, key: &str) -> Issue {
+        // Nearest among the tool's own arguments; nested objects name no candidates.
+        let known = if at.is_empty() { nearest(key, self.keys.iter().map(String::as_str)) } else { None };
+        let hint: Cow<'_, str> = match known {
+            Some(known) => format!(": did you mean `{known}`?").into(),
+            None if at.is_empty() && self.keys.is_empty() => ": this tool takes no arguments".into(),
+            None => "".into(),
+        };
+        Issue {
+            path: format!("{at}/{}", pointer_segment(key)),
+            message: format!("unknown key `{key}`{hint}"),
+        }
+    }
+}
+
+pub(super) fn whole(message: String) -> Issue {
+    Issue { path: String::new(), message }
+}
+
+/// RFC 6901: `~` and `/` are escaped inside a JSON Pointer.
+fn pointer_segment(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// A JSON value in which no object has a key twice: a parser that keeps the last and a reader who
+/// sees the first would otherwise disagree on what was asked.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Strict)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
+            if object.contains_key(&key) {
+                return Err(A::Error::custom(format!("the key `{key}` appears twice")));
+            }
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}

@@ -1,0 +1,71 @@
+//! Health: facts in, one word out. The word is derived, never stored, so it cannot disagree with
+//! the facts.
+
+use serde::Serialize;
+
+/// The one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Everything works.
+    Ok,
+    /// Calls work, but somebody should look.
+    Degraded,
+    /// Calls fail.
+    Failing,
+}
+
+/// What is known of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerFacts {
+    /// Why it cannot be written, if it cannot.
+    pub failure: Option<String>,
+    /// Why it could not be signed, if it could not.
+    pub unsigned: Option<String>,
+    /// Ends of calls that are not on record.
+    pub lost_exits: u64,
+}
+
+/// The word, and a reason for everything that is not well.
+pub fn judge(ledger: Option<&LedgerFacts>, last_audit_error: Option<&str>) -> (Status, Vec<String>) {
+    let mut findings = Vec::new();
+    if let Some(facts) = ledger {
+        let failing =
+            facts.failure.iter().map(|why| (Status::Failing, format!("the ledger cannot be written: {why}")));
+        let unsigned = facts
+            .unsigned
+            .iter()
+            .map(|why| (Status::Degraded, format!("no checkpoint could be signed: {why}")));
+        findings.extend(failing.chain(unsigned));
+        if facts.lost_exits > 0 {
+            findings.push((
+                Status::Degraded,
+                format!("the ends of {} calls are not on record", facts.lost_exits),
+            ));
+        }
+    }
+    findings
+        .extend(last_audit_error.map(|why| (Status::Degraded, format!("a call was not recorded: {why}"))));
+    let worst = findings.iter().map(|(status, _)| *status).max().unwrap_or(Status::Ok);
+    (worst, findings.into_iter().map(|(_, reason)| reason).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SU-13: `status` follows the facts.
+    #[test]
+    fn the_word_is_the_worst_of_the_findings() {
+        let well = LedgerFacts { failure: None, unsigned: None, lost_exits: 0 };
+        let broken = LedgerFacts { failure: Some("disk full".to_owned()), lost_exits: 2, ..well.clone() };
+        let unsigned = LedgerFacts { unsigned: Some("no key".to_owned()), ..well.clone() };
+        assert_eq!(judge(None, None), (Status::Ok, vec![]));
+        assert_eq!(judge(Some(&well), None).0, Status::Ok);
+        assert_eq!(judge(Some(&unsigned), None).0, Status::Degraded);
+        assert_eq!(judge(Some(&well), Some("x")).0, Status::Degraded);
+        let (status, reasons) = judge(Some(&broken), None);
+        assert_eq!((status, reasons.len()), (Status::Failing, 2));
+        assert_eq!(reasons[0], "the ledger cannot be written: disk full");
+    }
+}

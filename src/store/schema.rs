@@ -1,0 +1,37 @@
+//! The schema and its migrations: plain SQL files, numbered, applied in order, counted by SQLite's
+//! own `user_version`. A page of code; a migration framework would bring more than it carries.
+
+use rusqlite::Connection;
+
+use super::error::StoreError;
+
+const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/sqlite/0001_ledger.sql")];
+
+/// The schema version this colibri writes.
+pub const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// Brings the database to [`VERSION`]. Only under the write lock.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let failed = StoreError::database("migrate its schema");
+    let found = version(connection)?;
+    check(found)?;
+    for (number, sql) in (1u32..).zip(MIGRATIONS).skip(found as usize) {
+        let transaction = connection.transaction().map_err(&failed)?;
+        transaction.execute_batch(sql).map_err(&failed)?;
+        transaction.pragma_update(None, "user_version", number).map_err(&failed)?;
+        transaction.commit().map_err(&failed)?;
+    }
+    Ok(())
+}
+
+/// Refuses what a newer colibri wrote: it may mean something else by the same bytes.
+pub(super) fn check(found: u32) -> Result<(), StoreError> {
+    if found > VERSION { Err(StoreError::Newer { found, known: VERSION }) } else { Ok(()) }
+}
+
+/// The schema version of the database.
+pub(super) fn version(connection: &Connection) -> Result<u32, StoreError> {
+    connection
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .map_err(StoreError::database("tell its schema version"))
+}

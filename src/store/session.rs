@@ -1,0 +1,351 @@
+//! One open database, for writing: opened with every check, used under the write lock, given up at
+//! the first error that leaves it doubtful.
+
+use std::fs::File;
+use std::sync::Weak;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use uuid::Uuid;
+
+use crate::domain::audit::Durability;
+use crate::domain::ledger::{Event, KeyRotated, LogOpened, Predecessor};
+use crate::domain::merkle::{Hash, leaf_hash, root_at};
+use crate::domain::note::Checkpoint;
+
+use super::Options;
+use super::error::StoreError;
+use super::files::{Paths, Presence, sweep};
+use super::keys;
+use super::ledger::{Head, Ledger, StoredNodes, place};
+use super::notes::{self, Signed};
+use super::schema;
+
+/// Fixed in 3.51.3: a reset of the write-ahead log could lose a commit.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// Only software that is not colibri makes us wait: colibris queue on the write lock.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// This much of the log's end is verified whenever it is opened.
+const TAIL_RECORDS: u64 = 256;
+
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    lock: File,
+    paths: Paths,
+    durability: Durability,
+    /// The size that the newest checkpoint covers, as far as this process knows.
+    pub(super) signed_size: u64,
+}
+
+impl Session {
+    /// Opens, migrates, verifies the tail, and closes what dead processes left open.
+    pub(super) fn open(
+        options: &Options,
+        presence: &mut Option<Presence>,
+        is_live: impl Fn(i64) -> bool,
+    ) -> Result<Self, StoreError> {
+        let paths = Paths::beside(&options.database);
+        paths.prepare()?;
+        let lock = paths.write_lock()?;
+        lock.lock().map_err(StoreError::file("lock", &paths.database))?;
+        if presence.is_none() {
+            sweep(&paths);
+            *presence = Some(Presence::announce(&paths)?);
+        }
+        let process = presence.as_ref().map(|presence| presence.id.clone()).unwrap_or_default();
+        let connection = connect(&paths, options.durability)?;
+        let mut session = Self { connection, lock, paths, durability: options.durability, signed_size: 0 };
+        schema::migrate(&mut session.connection)?;
+        match Head::load(&session.connection)? {
+            Some(head) => session.signed_size = verify_end(&session.connection, &session.paths, &head)?,
+            None => session.first_log(options, &process)?,
+        }
+        let now = options.clock.now().wall;
+        let paths = session.paths.clone();
+        let closed = session.transact(options, &process, |ledger| ledger.recover(&paths, now, &is_live))?.0;
+        if closed > 0 {
+            options
+                .logger
+                .warn(format_args!("[colibri] closed {closed} calls of ended processes as unknown"));
+        }
+        session.unlock()?;
+        Ok(session)
+    }
+
+    /// One transaction under the write lock: the head is read inside it, so the log stays gap-free
+    /// whoever writes. Returns the work's result and the calls it opened and closed.
+    pub(super) fn locked<T>(
+        &mut self,
+        options: &Options,
+        process: &str,
+        work: impl FnOnce(&mut Ledger<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Changes), StoreError> {
+        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
+        let done = self.transact(options, process, work);
+        self.unlock()?;
+        done
+    }
+
+    /// The same, for who holds the lock already.
+    fn transact<T>(
+        &mut self,
+        options: &Options,
+        process: &str,
+        work: impl FnOnce(&mut Ledger<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Changes), StoreError> {
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = begun.map_err(StoreError::database("begin a transaction"))?;
+        let found = schema::version(&transaction)?;
+        schema::check(found)?;
+        let head = Head::load(&transaction)?.ok_or_else(|| lost("the database has no log"))?;
+        let before = head.size();
+        let mut ledger = Ledger::new(&transaction, head, process, options.payloads);
+        let value = work(&mut ledger)?;
+        if ledger.head.size() > before {
+            ledger.save()?;
+        }
+        let changes = Changes { size: ledger.head.size(), opened: ledger.opened, closed: ledger.closed };
+        transaction.commit().map_err(StoreError::database("commit"))?;
+        Ok((value, changes))
+    }
+
+    /// Signs the log as it stands on disk, unless it is signed already.
+    pub(super) fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
+        let signed = self.sign();
+        self.unlock()?;
+        self.signed_size = signed?;
+        Ok(())
+    }
+
+    /// Hands the log over to a fresh key: the old one signs the record that names the new one.
+    pub(super) fn rotate_key(
+        &mut self,
+        options: &Options,
+        process: &str,
+    ) -> Result<(String, String), StoreError> {
+        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
+        let old = keys::signing(&self.paths)?;
+        let new = keys::fresh(&self.paths, old.name())?;
+        let (from, to) = (old.verifying_key().to_string(), new.verifying_key().to_string());
+        keys::publish(&self.paths, &new.verifying_key())?;
+        let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
+        let now = options.clock.now().wall;
+        self.transact(options, process, |ledger| ledger.append(now, event))?;
+        self.signed_size = self.sign()?;
+        keys::install(&self.paths, &new)?;
+        self.unlock()?;
+        Ok((from, to))
+    }
+
+    fn unlock(&self) -> Result<(), StoreError> {
+        self.lock.unlock().map_err(StoreError::file("unlock", &self.paths.database))
+    }
+
+    /// Signs, under the lock. Only what is on disk is signed, and only what extends the last
+    /// signature: the same key never signs two histories.
+    fn sign(&mut self) -> Result<u64, StoreError> {
+        if self.durability == Durability::Relaxed {
+            force_to_disk(&self.connection)?;
+        }
+        let head = Head::load(&self.connection)?.ok_or_else(|| lost("the database has no log"))?;
+        let key = keys::signing(&self.paths)?;
+        let signed_size = verify_signed(&self.connection, &self.paths, &head)?;
+        if signed_size == head.size() {
+            return Ok(signed_size);
+        }
+        let checkpoint =
+            Checkpoint { origin: head.origin.clone(), size: head.size(), root: head.frontier.root() };
+        let note = checkpoint.sign(&key).map_err(|error| StoreError::Key {
+            path: self.paths.key.clone(),
+            what: format!("does not fit the log: {error}"),
+        })?;
+        // The file first: a note in the database is then always also outside it.
+        notes::append(&self.paths, note.as_str())?;
+        let row = rusqlite::params![head.log, head.size().cast_signed(), note.as_str()];
+        let sql = "INSERT OR IGNORE INTO checkpoint (log, size, note) VALUES (?, ?, ?)";
+        self.connection.execute(sql, row).map_err(StoreError::database("keep a checkpoint"))?;
+        Ok(head.size())
+    }
+
+    /// The first log of a database. If anything tells of an earlier one, that one was lost.
+    fn first_log(&mut self, options: &Options, process: &str) -> Result<(), StoreError> {
+        if notes::exist(&self.paths)? {
+            return Err(lost(&format!(
+                "{} has notes, but the database has no log",
+                self.paths.checkpoints.display()
+            )));
+        }
+        if self.paths.key.exists() || self.paths.public_keys.exists() {
+            return Err(lost("there is a signing key, but the database has no log"));
+        }
+        self.begin_log(options, process, None)
+    }
+
+    /// Opens another log with a key of its own, and signs its first record.
+    fn begin_log(
+        &mut self,
+        options: &Options,
+        process: &str,
+        predecessor: Option<Predecessor>,
+    ) -> Result<(), StoreError> {
+        let origin = format!("colibri/{}", Uuid::now_v7().simple());
+        let key = keys::create(&self.paths, &origin)?.verifying_key().to_string();
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = begun.map_err(StoreError::database("open a log"))?;
+        let mut ledger = Ledger::begin(&transaction, &origin, process)?;
+        let opened = LogOpened { key, predecessor, version: options.version.clone() };
+        ledger.append(options.clock.now().wall, Event::LogOpened(opened))?;
+        ledger.save()?;
+        drop(ledger);
+        transaction.commit().map_err(StoreError::database("open a log"))?;
+        self.signed_size = self.sign()?;
+        Ok(())
+    }
+}
+
+/// Gives up a log that cannot be used, and opens another that names it. A person asked for this.
+pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), StoreError> {
+    let paths = Paths::beside(&options.database);
+    paths.prepare()?;
+    let lock = paths.write_lock()?;
+    lock.lock().map_err(StoreError::file("lock", &paths.database))?;
+    let mut newest = None;
+    notes::each(&paths, |note| newest = Some(note))?;
+    if matches!(reason, StoreError::Corrupt { .. }) {
+        let aside = paths.database.with_extension(format!("lost-{}", options.clock.now().wall.0));
+        std::fs::rename(&paths.database, &aside).map_err(StoreError::file("set aside", &paths.database))?;
+        for suffix in ["-wal", "-shm"] {
+            let mut leftover = paths.database.clone().into_os_string();
+            leftover.push(suffix);
+            let _ = std::fs::remove_file(leftover);
+        }
+    }
+    let mut connection = connect(&paths, options.durability)?;
+    schema::migrate(&mut connection)?;
+    // The head may itself be what is broken; its origin is then only in the note.
+    let origin: Option<String> =
+        connection.query_row("SELECT origin FROM log ORDER BY id DESC LIMIT 1", [], |row| row.get(0)).ok();
+    let origin = origin.or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
+    let predecessor = Predecessor { checkpoint: newest, origin, reason: reason.to_string() };
+    let mut session = Session { connection, lock, paths, durability: options.durability, signed_size: 0 };
+    session.begin_log(options, "accept-loss", Some(predecessor))
+}
+
+/// What a transaction changed.
+pub(super) struct Changes {
+    pub(super) size: u64,
+    pub(super) opened: Vec<(i64, Weak<()>)>,
+    pub(super) closed: Vec<i64>,
+}
+
+fn lost(what: &str) -> StoreError {
+    StoreError::RolledBack { what: what.to_owned() }
+}
+
+fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
+    assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN, "the bundled SQLite is recent");
+    paths.create_database()?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(&paths.database, flags).map_err(|error| damaged(paths, &error))?;
+    let synchronous = if durability == Durability::Relaxed { "NORMAL" } else { "FULL" };
+    let pragmas = [
+        ("synchronous", synchronous),
+        ("mmap_size", "0"),
+        ("trusted_schema", "OFF"),
+        ("cell_size_check", "ON"),
+    ];
+    connection.busy_timeout(BUSY_PATIENCE).map_err(|error| damaged(paths, &error))?;
+    let journal: String = connection
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+        .map_err(|error| damaged(paths, &error))?;
+    if journal != "wal" {
+        return Err(StoreError::Database {
+            action: "keep a write-ahead log",
+            cause: format!("it answers {journal}"),
+            fatal: true,
+        });
+    }
+    for (name, value) in pragmas {
+        connection.pragma_update(None, name, value).map_err(|error| damaged(paths, &error))?;
+    }
+    Ok(connection)
+}
+
+fn damaged(paths: &Paths, error: &rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error.sqlite_error_code() {
+        Some(DatabaseCorrupt | NotADatabase) => {
+            StoreError::Corrupt { path: paths.database.clone(), what: error.to_string() }
+        }
+        _ => StoreError::Database {
+            action: "open",
+            cause: format!("{} ({})", error, paths.database.display()),
+            fatal: true,
+        },
+    }
+}
+
+/// Under `relaxed`, commits wait in the page cache. One full commit takes them all to disk.
+fn force_to_disk(connection: &Connection) -> Result<(), StoreError> {
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; UPDATE log SET size = size WHERE id = (SELECT max(id) FROM log); PRAGMA synchronous = NORMAL;")
+        .map_err(StoreError::database("force its log to disk"))
+}
+
+/// What every opening checks: the last records hash and chain to the head, and the log extends what
+/// was last signed. Returns the signed size.
+fn verify_end(connection: &Connection, paths: &Paths, head: &Head) -> Result<u64, StoreError> {
+    let failed = StoreError::database("read its end");
+    let first = head.size().saturating_sub(TAIL_RECORDS);
+    let mut statement = connection
+        .prepare("SELECT bytes, leaf FROM record WHERE place >= ? AND place < ? ORDER BY place")
+        .map_err(&failed)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, Hash(row.get(1)?)));
+    let range = [place(head.log, first), place(head.log + 1, 0)];
+    let tail: Vec<(String, Hash)> =
+        statement.query_map(range, row).and_then(Iterator::collect).map_err(&failed)?;
+    if tail.len() as u64 != head.size() - first {
+        return Err(lost(&format!("its head says {} records, but it ends otherwise", head.size())));
+    }
+    for (index, (bytes, leaf)) in (first..).zip(&tail) {
+        if leaf_hash(bytes.as_bytes()) != *leaf {
+            return Err(lost(&format!("record {index} was changed")));
+        }
+    }
+    if tail.last().is_some_and(|(_, leaf)| *leaf != head.last_leaf) {
+        return Err(lost("its last record is not the one its head names"));
+    }
+    if root_at(&mut StoredNodes { connection, log: head.log }, head.size())? != head.frontier.root() {
+        return Err(lost("its head is not the root of its records"));
+    }
+    verify_signed(connection, paths, head)
+}
+
+/// The log must begin with what was last signed.
+fn verify_signed(connection: &Connection, paths: &Paths, head: &Head) -> Result<u64, StoreError> {
+    let keys = keys::public(paths)?;
+    let Some(Signed { checkpoint, .. }) = notes::last(paths, &keys)? else {
+        let noted: bool = connection
+            .query_row("SELECT EXISTS (SELECT 1 FROM checkpoint WHERE log = ?)", [head.log], |row| row.get(0))
+            .map_err(StoreError::database("read its checkpoints"))?;
+        return if noted { Err(lost(&format!("{} is lost", paths.checkpoints.display()))) } else { Ok(0) };
+    };
+    if checkpoint.origin != head.origin {
+        return Err(lost(&format!("signed was {}, and this is {}", checkpoint.origin, head.origin)));
+    }
+    if checkpoint.size > head.size() {
+        return Err(lost(&format!(
+            "{} records were signed, and only {} are there",
+            checkpoint.size,
+            head.size()
+        )));
+    }
+    if root_at(&mut StoredNodes { connection, log: head.log }, checkpoint.size)? != checkpoint.root {
+        return Err(lost(&format!("its first {} records are not those that were signed", checkpoint.size)));
+    }
+    Ok(checkpoint.size)
+}
