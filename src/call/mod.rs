@@ -44,6 +44,8 @@ pub struct Call {
     pub arrived: Moment,
     /// Cancelled by the client or by a shutdown.
     pub cancel: CancellationToken,
+    /// Its place in the tool's line, taken on arrival; none if no such tool is admitted.
+    place: Option<turn::Place>,
 }
 
 /// Who asks.
@@ -133,7 +135,7 @@ impl Calls {
             let name = Arc::clone(&tool.definition.name);
             let arguments = validate::Arguments::compile(&tool.definition.input_schema)
                 .map_err(|error| format!("the input schema of {name} does not compile: {error}"))?;
-            seats.insert(name, Seat { tool, turn: turn::Turn::new(), arguments });
+            seats.insert(name, Seat { tool, turn: turn::Turn::default(), arguments });
         }
         let admitted = seats.values().filter(|seat| seat.is_admitted(mode));
         let definitions = admitted.map(|seat| seat.tool.definition.clone()).collect();
@@ -149,7 +151,8 @@ impl Calls {
         cancel: CancellationToken,
     ) -> Call {
         let (id, arrived) = (CallId(Uuid::now_v7()), self.0.clock.now());
-        Call { id, tool: tool.into(), arguments, caller, arrived, cancel }
+        let place = self.0.admit(tool).ok().map(|seat| seat.turn.take_place());
+        Call { place, ..Call::new(id, tool, arguments, caller, arrived, cancel) }
     }
 
     /// What the mode admits, ordered by name.
@@ -158,14 +161,15 @@ impl Calls {
     }
 
     /// The path of every call, in contract order. Nothing is served around it.
-    pub async fn run(&self, call: Call) -> Reply {
+    pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
         let enter = call.enter();
         let seat = match path.admit(&call.tool) {
             Ok(seat) => seat,
             Err(refused) => return path.reject(&enter, refused).await,
         };
-        let Some(_turn) = seat.turn.wait(&call.cancel).await else {
+        let place = call.place.take().unwrap_or_else(|| seat.turn.take_place());
+        let Some(_turn) = place.wait(&call.cancel).await else {
             return path.reject(&enter, Refused::Cancelled).await;
         };
         let ready = match seat.validate(&enter.arguments) {
@@ -182,6 +186,11 @@ impl Calls {
 }
 
 impl Call {
+    /// A call that holds no place in any line yet; [`Calls::arrival`] also takes one.
+    pub fn new(id: CallId, tool: &str, arguments: Option<Bytes>, caller: Caller, arrived: Moment, cancel: CancellationToken) -> Self {
+        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, place: None }
+    }
+
     /// The call as the record sees it. Absent arguments are an empty object.
     fn enter(&self) -> Enter {
         let arguments = self.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));

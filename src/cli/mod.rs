@@ -1,1 +1,170 @@
-//! To be written.
+//! The command line: one file per subcommand.
+//!
+//! Owns: what people type and read. stdout is data, stderr is talk; `--json` is for machines.
+//! Uses: `app` and everything below. Must not know: SQL, frames, or how a call is recorded.
+
+mod audit;
+mod call;
+mod completions;
+mod config;
+mod doctor;
+mod fault;
+mod out;
+mod serve;
+mod tools;
+mod verify;
+mod version;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::app::stderr_logger;
+use crate::config::{Flags, Loaded, from_process};
+use crate::domain::log::Logger;
+
+use fault::Fault;
+
+const ABOUT: &str = "The MCP runtime between AI agents and their tools: one path for every call, \
+     one record anyone can verify.";
+
+const EXAMPLES: &str = "\
+Examples:
+  colibri serve                         serve MCP on stdin and stdout
+  colibri call server_ping              call a tool from here, on record like any other call
+  colibri audit list                    what was called, by whom, and how it ended
+  colibri audit verify                  prove that no record was touched
+  colibri doctor                        what works on this machine, and what to do about the rest
+
+Exit codes:
+  0 ok · 1 unexpected · 2 usage · 3 authentication needed · 4 unreachable · 5 the tool returned an error
+  6 verification failed · 7 configuration invalid · 8 doctor found problems · 9 the ledger is unusable
+  75 startup timeout";
+
+#[derive(Parser)]
+#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// Options that every command takes.
+#[derive(clap::Args)]
+struct Global {
+    /// The only configuration file to read
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    config: Option<PathBuf>,
+    /// FULL, READONLY, TEST or MINIMAL [env: COLIBRI_MODE]
+    #[arg(long, global = true, help_heading = "Global options")]
+    mode: Option<String>,
+    /// error, warn, info, debug or trace [env: COLIBRI_LOG]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Global options")]
+    log: Option<String>,
+    /// Where the ledger lies [env: COLIBRI_DB_PATH]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    database: Option<PathBuf>,
+    /// How long connecting and calling a server may take [env: COLIBRI_MCP_TIMEOUT]
+    #[arg(long, global = true, value_name = "MS", help_heading = "Global options")]
+    mcp_timeout: Option<String>,
+    /// How long the start may take [env: COLIBRI_STARTUP_TIMEOUT_MS]
+    #[arg(long, global = true, value_name = "MS", help_heading = "Global options")]
+    startup_timeout: Option<String>,
+    /// Print for machines: one JSON value, or one a line
+    #[arg(long, global = true, help_heading = "Global options")]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve MCP on stdin and stdout
+    #[command(after_help = serve::EXAMPLES)]
+    Serve,
+    /// List the tools, or show one
+    #[command(after_help = tools::EXAMPLES)]
+    Tools(tools::Arguments),
+    /// Call a tool, on record like any other call
+    #[command(after_help = call::EXAMPLES)]
+    Call(call::Arguments),
+    /// Read, verify, prove and export the ledger
+    #[command(subcommand, after_help = audit::EXAMPLES)]
+    Audit(audit::Command),
+    /// Verify a proof, a bundle or a checkpoint offline
+    #[command(after_help = verify::EXAMPLES)]
+    Verify(verify::Arguments),
+    /// Show and check the configuration
+    #[command(subcommand, after_help = config::EXAMPLES)]
+    Config(config::Command),
+    /// Check this machine, the configuration and the ledger
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor,
+    /// Print a completion script for a shell
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::Arguments),
+    /// Print the version
+    Version,
+}
+
+/// Everything a command starts with.
+struct Session {
+    flags: Flags,
+    json: bool,
+}
+
+impl Session {
+    /// The configuration, its warnings told.
+    fn load(&self) -> Result<(Loaded, Logger), Fault> {
+        let loaded = from_process(&self.flags)?;
+        let logger = stderr_logger(loaded.config.log);
+        for warning in &loaded.warnings {
+            logger.warn(format_args!("[colibri] warning: {}", warning.line()));
+        }
+        Ok((loaded, logger))
+    }
+}
+
+/// Parses the arguments, runs the command, and says in one line what went wrong.
+pub fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let flags = Flags {
+        config: global.config,
+        mode: global.mode,
+        log: global.log,
+        database: global.database,
+        mcp_timeout: global.mcp_timeout,
+        startup_timeout: global.startup_timeout,
+    };
+    let session = Session { flags, json: global.json };
+    let done = match command {
+        None => out::text(ORIENTATION),
+        Some(Command::Serve) => serve::run(&session),
+        Some(Command::Tools(arguments)) => tools::run(&session, arguments),
+        Some(Command::Call(arguments)) => call::run(&session, arguments),
+        Some(Command::Audit(command)) => audit::run(&session, command),
+        Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
+        Some(Command::Config(command)) => config::run(&session, &command),
+        Some(Command::Doctor) => doctor::run(&session),
+        Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),
+        Some(Command::Version) => version::run(session.json),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => fault.tell(session.json),
+    }
+}
+
+const ORIENTATION: &str = "\
+colibri stands between AI agents and their tools: one path for every call, one record anyone can verify.
+
+  colibri serve              serve MCP on stdin and stdout; this is what a client starts
+  colibri tools              what it serves
+  colibri call server_ping   call a tool from here
+  colibri audit list         what was called
+  colibri audit verify       prove that no record was touched
+  colibri doctor             is everything well?
+  colibri --help             everything else
+
+To use it from an MCP client, give the client this command:  colibri serve
+";

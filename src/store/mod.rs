@@ -223,6 +223,11 @@ impl Closing {
     }
 }
 
+/// Whether the key that signs checkpoints is there, private and readable.
+pub fn signing_key_is_usable(paths: &Paths) -> Result<(), StoreError> {
+    keys::signing(paths).map(drop)
+}
+
 /// Gives up a log that cannot be used and opens another that names it; `reason` is what opening
 /// refused with.
 pub fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), StoreError> {

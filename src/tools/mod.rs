@@ -102,6 +102,9 @@ pub enum RegisterError {
     /// MCP arguments are an object, always.
     #[error("the input schema of {0} is not an object: take a struct with named fields")]
     NotAnObject(String),
+    /// Clients have been told what there is.
+    #[error("tool registered too late: {0}; register before the server starts")]
+    TooLate(String),
 }
 
 /// The native tools, by name.

@@ -7,7 +7,8 @@ use colibri::domain::note::{NoteError, SigningKey, VerifyingKey};
 use colibri::domain::proof::bundle::{
     BundleError, BundleHeader, BundleVerdict, BundleVerifier, LINE_BYTES_MAX, Part,
 };
-use colibri::domain::proof::{HASHES_MAX, InclusionProof, MalformedProof, RECORD_BYTES_MAX, VerifyError};
+use colibri::domain::ledger::RECORD_BYTES_MAX;
+use colibri::domain::proof::{HASHES_MAX, InclusionProof, MalformedProof, VerifyError};
 
 use super::notes::{changes, checkpoint, key};
 

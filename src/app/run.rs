@@ -1,0 +1,84 @@
+//! A running colibri: what the configuration says, put together, and taken apart in reverse.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::call::{Calls, OnExitFailure};
+use crate::config::{self, Config};
+use crate::domain::log::Logger;
+use crate::serve::Limits;
+use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
+
+use super::clock::SystemClock;
+use super::server::{Builder, Server, StartError};
+
+/// Why colibri did not run, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// The ledger's options, as the configuration has them.
+pub fn store_options(config: &Config, logger: &Logger) -> Options {
+    Options {
+        database: config.database.clone(),
+        durability: serde_json::from_value(serde_json::to_value(config.audit.durability).unwrap()).unwrap(),
+        payloads: serde_json::from_value(serde_json::to_value(config.audit.payloads).unwrap()).unwrap(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clock: Arc::new(SystemClock::start()),
+        logger: logger.clone(),
+    }
+}
+
+/// Serves one client on stdio until it leaves or a signal comes. Shutdown is start in reverse: the
+/// face first, the ledger last, since everybody above writes to it.
+pub async fn serve(config: &Config, logger: &Logger) -> Result<(), RunError> {
+    let (store, closing) = Store::open(store_options(config, logger))?;
+    let mut server = server(config, &store, logger).build();
+    let outcome = match server.start().await {
+        Ok(()) => ready(&store, config.startup_timeout).await,
+        Err(error) => Err(error.into()),
+    };
+    match &outcome {
+        Ok(()) => drop(server.wait().await),
+        Err(_) => server.stop().await,
+    }
+    closing.close().await;
+    outcome
+}
+
+/// The call path without a client: for a person's call from the command line.
+pub async fn calls(config: &Config, logger: &Logger) -> Result<(Calls, Closing), RunError> {
+    let (store, closing) = Store::open(store_options(config, logger))?;
+    ready(&store, config.startup_timeout).await?;
+    let calls = server(config, &store, logger).build().into_calls()?;
+    Ok((calls, closing))
+}
+
+async fn ready(store: &Store, patience: Duration) -> Result<(), RunError> {
+    match tokio::time::timeout(patience, store.ready()).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(StartError::Timeout.into()),
+    }
+}
+
+fn server(config: &Config, store: &Store, logger: &Logger) -> Builder {
+    let on_exit_failure = match config.audit.on_exit_failure {
+        config::OnExitFailure::Log => OnExitFailure::Log,
+        config::OnExitFailure::Fail => OnExitFailure::Fail,
+    };
+    Server::builder()
+        .audit_sink(LedgerSink::new(store.clone()))
+        .store(store.clone())
+        .mode(config.mode)
+        .logger(logger.clone())
+        .startup_timeout(config.startup_timeout)
+        .on_exit_failure(on_exit_failure)
+        .user(&config::os_user())
+        .limits(Limits { frame_bytes_max: config.limits.frame_bytes as usize, ..Limits::default() })
+}

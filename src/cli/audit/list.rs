@@ -1,0 +1,147 @@
+//! Reading the ledger: calls as people think of them, records as they are.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::store::{Action, ActionFilter, Reader, RecordRow};
+
+use super::super::fault::Fault;
+use super::super::out;
+use super::super::serve::runtime;
+
+/// How often `tail -f` looks. Nothing pushes: a reader never asks anything of the writer.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
+
+/// Records read at once.
+const RANGE_RECORDS: u64 = 1024;
+
+#[derive(clap::Args)]
+pub(crate) struct ListArguments {
+    /// Only calls of this tool
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only with this outcome: running, ok, error, rejected, timeout, cancelled or unknown
+    #[arg(long)]
+    outcome: Option<String>,
+    /// Only from this call number on
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// At most this many
+    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ShowArguments {
+    /// A call, by its number or its correlation id
+    #[arg(required_unless_present = "index")]
+    call: Option<String>,
+    /// A record, by its index, instead of a call
+    #[arg(long, value_name = "N", conflicts_with = "call")]
+    index: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TailArguments {
+    /// How many of the newest records to begin with
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    lines: u64,
+    /// Go on with records as they are written
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(super) fn list(reader: &Reader, arguments: &ListArguments, json: bool) -> Result<(), Fault> {
+    let ListArguments { tool, outcome, from, limit } = arguments;
+    let filter = ActionFilter { tool: tool.clone(), outcome: outcome.clone(), from: *from, limit: *limit };
+    let actions = reader.actions(&filter)?;
+    if json {
+        return out::json(&json!({ "actions": actions }));
+    }
+    let row = |action: &Action| {
+        let Action { sequence_no, at, tool, outcome, code, duration_ms, client, user, .. } = action;
+        let outcome = code.as_ref().map_or_else(|| outcome.clone(), |code| format!("{outcome} ({code})"));
+        let duration = duration_ms.map(|ms| format!("{ms} ms")).unwrap_or_default();
+        vec![
+            sequence_no.to_string(),
+            at.clone(),
+            tool.clone(),
+            outcome,
+            duration,
+            client.clone(),
+            user.clone(),
+        ]
+    };
+    let heads = ["CALL", "AT", "TOOL", "OUTCOME", "TOOK", "CLIENT", "USER"];
+    out::table(&heads, &actions.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn show(reader: &Reader, arguments: &ShowArguments, json: bool) -> Result<(), Fault> {
+    let indices = match (&arguments.call, arguments.index) {
+        (_, Some(index)) => vec![index],
+        (call, None) => {
+            let action = reader.action(call.as_deref().unwrap_or_default())?;
+            std::iter::once(action.enter_index).chain(action.exit_index).collect()
+        }
+    };
+    let records = indices.into_iter().map(|index| whole(reader, index)).collect::<Result<Vec<_>, _>>()?;
+    if json {
+        return out::json(&json!({ "records": records }));
+    }
+    records
+        .iter()
+        .try_for_each(|record| out::line(&serde_json::to_string_pretty(record).expect("JSON serialises")))
+}
+
+/// A record with what is kept of its body.
+fn whole(reader: &Reader, index: u64) -> Result<Value, Fault> {
+    let RecordRow { bytes, leaf, .. } = reader.record(index)?;
+    let record: Value = serde_json::from_str(&bytes).unwrap_or_else(|_| json!({ "unreadable": bytes }));
+    let body = reader.body(index)?.map(|body| {
+        let text = String::from_utf8_lossy(&body.kept).into_owned();
+        serde_json::from_str(&text).unwrap_or(Value::String(text))
+    });
+    Ok(json!({ "record": record, "leaf": leaf, "body": body }))
+}
+
+pub(super) fn tail(reader: &Reader, arguments: &TailArguments, json: bool) -> Result<(), Fault> {
+    let mut next = reader.extent()?.1.saturating_sub(arguments.lines);
+    next = print_from(reader, next, json)?;
+    if !arguments.follow {
+        return Ok(());
+    }
+    runtime()?.block_on(async {
+        let mut beat = tokio::time::interval(FOLLOW_PERIOD);
+        loop {
+            beat.tick().await;
+            next = print_from(reader, next, json)?;
+        }
+    })
+}
+
+fn print_from(reader: &Reader, mut next: u64, json: bool) -> Result<u64, Fault> {
+    loop {
+        let rows = reader.records(next, RANGE_RECORDS)?;
+        for row in &rows {
+            // A record is one line of JSON already.
+            out::line(&if json { row.bytes.clone() } else { brief(row) })?;
+        }
+        next += rows.len() as u64;
+        if (rows.len() as u64) < RANGE_RECORDS {
+            return Ok(next);
+        }
+    }
+}
+
+/// One line for people.
+fn brief(row: &RecordRow) -> String {
+    let record: Value = serde_json::from_str(&row.bytes).unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let facts = &record["facts"];
+    let about =
+        ["tool", "outcome", "code"].iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");
+    let call = facts["sequence_no"].as_u64().map(|number| format!("call {number} ")).unwrap_or_default();
+    let (at, event) = (text(&record["at"]).unwrap_or_default(), text(&record["event"]).unwrap_or_default());
+    out::visible(&format!("{:>8}  {at}  {event:<12} {call}{about}", row.index))
+}

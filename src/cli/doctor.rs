@@ -1,0 +1,126 @@
+//! `colibri doctor`: what is well, what is not, and what to do about it.
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::config::{Loaded, State, from_process};
+use crate::store::{Paths, Reader, StoreError};
+
+use super::Session;
+use super::audit::verify_with_progress;
+use super::fault::{Exit, Fault};
+use super::out;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  colibri doctor           check everything; exit code 8 if something is wrong
+  colibri doctor --json    for machines";
+
+/// One thing that was looked at.
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    well: bool,
+    finding: String,
+}
+
+impl Check {
+    fn well(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { name, well: true, finding: finding.into() }
+    }
+
+    fn ill(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { name, well: false, finding: finding.into() }
+    }
+}
+
+pub(super) fn run(session: &Session) -> Result<(), Fault> {
+    let mut checks = Vec::new();
+    match from_process(&session.flags) {
+        Err(error) => checks.push(Check::ill("configuration", error.to_string())),
+        Ok(loaded) => {
+            checks.extend(configuration(&loaded));
+            let paths = Paths::beside(&loaded.config.database);
+            checks.push(folder(&paths));
+            checks.extend(ledger(&paths));
+        }
+    }
+    let all_well = checks.iter().all(|check| check.well);
+    if session.json {
+        out::json(&json!({ "well": all_well, "checks": checks }))?;
+    } else {
+        for Check { name, well, finding } in &checks {
+            out::line(&format!("{} {name:<14} {finding}", if *well { "ok " } else { "BAD" }))?;
+        }
+    }
+    if all_well { Ok(()) } else { Err(Fault::told(Exit::DoctorFoundProblems)) }
+}
+
+fn configuration(loaded: &Loaded) -> Vec<Check> {
+    let found: Vec<String> = loaded
+        .files
+        .iter()
+        .filter(|looked| looked.found)
+        .map(|looked| looked.path.display().to_string())
+        .collect();
+    let from = if found.is_empty() { "no file, all defaults".to_owned() } else { found.join(", ") };
+    let mut checks = vec![Check::well("configuration", from)];
+    checks.extend(loaded.warnings.iter().map(|warning| Check::ill("configuration", warning.line())));
+    checks.extend(loaded.config.servers.iter().filter_map(|server| match &server.state {
+        State::Ready(_) => None,
+        State::Disabled { reason, .. } => {
+            Some(Check::ill("server", format!("{} is disabled: {reason}", server.name)))
+        }
+    }));
+    checks
+}
+
+/// Whether the ledger's folder can be written: by writing.
+fn folder(paths: &Paths) -> Check {
+    let Some(folder) = paths.database.parent().filter(|folder| folder.exists()) else {
+        return Check::well("data folder", "not there yet; the first start makes it");
+    };
+    let trial = folder.join(format!(".colibri-doctor-{}", std::process::id()));
+    let written = std::fs::write(&trial, b"can this be written?").and_then(|()| std::fs::remove_file(&trial));
+    match written {
+        Ok(()) => Check::well("data folder", folder.display().to_string()),
+        Err(error) => Check::ill("data folder", format!("{} cannot be written: {error}", folder.display())),
+    }
+}
+
+fn ledger(paths: &Paths) -> Vec<Check> {
+    let reader = match Reader::open(paths) {
+        Ok(reader) => reader,
+        Err(StoreError::NotFound(_)) => {
+            return vec![Check::well("ledger", "not there yet; the first start makes it")];
+        }
+        Err(error) => return vec![Check::ill("ledger", error.to_string())],
+    };
+    let mut checks = vec![match reader.integrity_check() {
+        Ok(findings) if findings == ["ok"] => Check::well("database", "SQLite's integrity check passes"),
+        Ok(findings) => Check::ill("database", format!("{}; restore a backup", findings.join("; "))),
+        Err(error) => Check::ill("database", error.to_string()),
+    }];
+    checks.push(match verify_with_progress(&reader) {
+        Ok(verdict) if verdict.valid => {
+            Check::well("ledger", format!("{} records, all intact and signed", verdict.record_count))
+        }
+        Ok(verdict) => {
+            let first = verdict.broken.first().map(|broken| format!("at {}: {}", broken.index, broken.what));
+            let count = verdict.broken_count;
+            Check::ill(
+                "ledger",
+                format!(
+                    "broken in {count} places, first {}; see `colibri audit verify`",
+                    first.unwrap_or_default()
+                ),
+            )
+        }
+        Err(fault) => Check::ill("ledger", fault.to_string()),
+    });
+    checks.push(match crate::store::signing_key_is_usable(paths) {
+        Ok(()) => Check::well("signing key", paths.key.display().to_string()),
+        Err(error) => Check::ill("signing key", error.to_string()),
+    });
+    checks
+}

@@ -1,0 +1,230 @@
+//! What colibri answers, as bytes. Raw parts (ids, envelopes) are copied in and never parsed again.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::envelope::Id;
+use super::error::Error;
+use super::revision::{MODERN, Revision};
+
+/// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
+/// change to it yet, so this is also how stale it can become.
+pub const TTL_MS: u64 = 60_000;
+
+/// Who colibri says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Of the package.
+    pub version: String,
+    /// What a model should know before it uses the tools. Short: every session pays for it.
+    pub instructions: String,
+}
+
+impl Identity {
+    /// The answer to `initialize`.
+    pub fn initialize(&self, revision: &Revision) -> Value {
+        json!({
+            "protocolVersion": revision.date,
+            "capabilities": capabilities(revision),
+            "serverInfo": self.server_info(revision),
+            "instructions": self.instructions,
+        })
+    }
+
+    /// The answer to `server/discover`.
+    pub fn discover(&self, revision: &Revision) -> Value {
+        let mut result = json!({
+            "supportedVersions": [MODERN.date],
+            "capabilities": capabilities(revision),
+            "instructions": self.instructions,
+        });
+        if let Value::Object(result) = &mut result {
+            cache_hints(result, revision);
+            self.sign(result, revision);
+        }
+        result
+    }
+
+    /// The answer to `tools/call`: the envelope as text for models, and as it is for programs.
+    pub fn called(
+        &self,
+        envelope: &[u8],
+        is_error: bool,
+        correlation_id: &str,
+        revision: &Revision,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(2 * envelope.len() + 256);
+        out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
+        write(&mut out, &String::from_utf8_lossy(envelope));
+        out.extend_from_slice(b"}],");
+        if revision.structured {
+            out.extend_from_slice(br#""structuredContent":"#);
+            out.extend_from_slice(envelope);
+            out.extend_from_slice(b",");
+        }
+        let mut rest = Map::new();
+        rest.insert("isError".to_owned(), Value::from(is_error));
+        self.sign(&mut rest, revision);
+        let meta = rest.entry("_meta").or_insert_with(|| json!({}));
+        meta["colibri/correlationId"] = Value::from(correlation_id);
+        let mut tail = Vec::new();
+        write(&mut tail, &rest);
+        out.extend_from_slice(&tail[1..]); // Without its opening brace: it continues ours.
+        out
+    }
+
+    /// Adds what every modern result carries.
+    pub fn sign(&self, result: &mut Map<String, Value>, revision: &Revision) {
+        if revision.result_type {
+            result.insert("resultType".to_owned(), Value::from("complete"));
+            let info = json!({ "io.modelcontextprotocol/serverInfo": self.server_info(revision) });
+            result.insert("_meta".to_owned(), info);
+        }
+    }
+
+    fn server_info(&self, revision: &Revision) -> Value {
+        if revision.titles {
+            json!({ "name": "colibri", "title": "Colibri", "version": self.version })
+        } else {
+            json!({ "name": "colibri", "version": self.version })
+        }
+    }
+}
+
+/// Adds how long a result may be kept, and by whom: it depends on the mode and on whose colibri this
+/// is, so nobody may share it.
+pub fn cache_hints(result: &mut Map<String, Value>, revision: &Revision) {
+    if revision.cache_hints {
+        result.insert("ttlMs".to_owned(), Value::from(TTL_MS));
+        result.insert("cacheScope".to_owned(), Value::from("private"));
+    }
+}
+
+/// `listChanged` is absent as long as colibri sends no such notification.
+fn capabilities(revision: &Revision) -> Value {
+    if revision.set_level { json!({ "tools": {}, "logging": {} }) } else { json!({ "tools": {} }) }
+}
+
+/// The answer to a request, with its result as raw JSON.
+pub fn success(id: &Id, result: &[u8]) -> Bytes {
+    framed(id.raw(), "result", result)
+}
+
+/// The answer to a request, with its result as a value.
+pub fn value(id: &Id, result: &Value) -> Bytes {
+    let mut raw = Vec::new();
+    write(&mut raw, result);
+    success(id, &raw)
+}
+
+/// The refusal of a request, or of something whose id could not be read.
+pub fn failure(id: Option<&Id>, error: &Error) -> Bytes {
+    let mut raw = Vec::new();
+    write(&mut raw, error);
+    framed(id.map_or("null", Id::raw), "error", &raw)
+}
+
+/// The answers to a batch, as one frame.
+pub fn batch(answers: &[Bytes]) -> Bytes {
+    let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum::<usize>() + 1);
+    for answer in answers {
+        out.push(if out.is_empty() { b'[' } else { b',' });
+        out.extend_from_slice(answer);
+    }
+    out.push(b']');
+    out.into()
+}
+
+fn framed(id: &str, key: &str, body: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(body.len() + id.len() + 48);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(body);
+    out.push(b'}');
+    out.into()
+}
+
+pub(super) fn write(out: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(out, value).expect("string keys and a growing buffer leave nothing to fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::revision::REVISIONS;
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned() }
+    }
+
+    fn parsed(raw: &[u8]) -> Value {
+        serde_json::from_slice(raw).unwrap()
+    }
+
+    #[test]
+    fn an_answer_repeats_its_id_byte_for_byte() {
+        for raw in ["9007199254740993", r#""\u0061""#, "-0"] {
+            let id = Id::read(raw.as_bytes()).unwrap();
+            assert_eq!(success(&id, b"{ }"), format!(r#"{{"jsonrpc":"2.0","id":{raw},"result":{{ }}}}"#));
+        }
+        assert_eq!(
+            failure(None, &Error::parse("no")),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#
+        );
+        let answers = [Bytes::from_static(b"{}"), Bytes::from_static(b"1")];
+        assert_eq!(batch(&answers), "[{},1]");
+    }
+
+    /// CO-9: the envelope as text and, where the revision knows it, as structured content.
+    #[test]
+    fn a_call_result_shows_in_each_revision_what_it_knows() {
+        let envelope = br#"{"ok":true,"data":{"n":1.50,"quote":"\"\u00e9"}}"#;
+        for revision in &REVISIONS {
+            let raw = identity().called(envelope, false, "some-id", revision);
+            let result = parsed(&raw);
+            assert_eq!(result["content"][0]["text"], *String::from_utf8_lossy(envelope), "{}", revision.date);
+            assert_eq!(result["isError"], false);
+            assert_eq!(result["_meta"]["colibri/correlationId"], "some-id");
+            let structured = String::from_utf8(raw)
+                .unwrap()
+                .contains(r#""structuredContent":{"ok":true,"data":{"n":1.50"#);
+            assert_eq!(structured, revision.date >= "2025-06-18");
+            let modern = revision.date == "2026-07-28";
+            assert_eq!(result.get("resultType").is_some(), modern);
+            assert_eq!(result["_meta"].get("io.modelcontextprotocol/serverInfo").is_some(), modern);
+        }
+    }
+
+    #[test]
+    fn initialize_and_discover_say_who_answers() {
+        let old = identity().initialize(&REVISIONS[0]);
+        assert_eq!(old["serverInfo"], json!({ "name": "colibri", "version": "1.2.3" }));
+        let new = identity().initialize(&REVISIONS[3]);
+        assert_eq!(
+            new,
+            json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": { "tools": {}, "logging": {} },
+                "serverInfo": { "name": "colibri", "title": "Colibri", "version": "1.2.3" },
+                "instructions": "be kind",
+            })
+        );
+        assert_eq!(
+            identity().discover(&MODERN),
+            json!({
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": {} },
+                "instructions": "be kind",
+                "ttlMs": TTL_MS,
+                "cacheScope": "private",
+                "resultType": "complete",
+                "_meta": { "io.modelcontextprotocol/serverInfo":
+                    { "name": "colibri", "title": "Colibri", "version": "1.2.3" } },
+            })
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! `tools/list`: pages bounded by bytes, in the order of names.
+//!
+//! A cursor is the last name of its page, so it needs no memory of the client and stays good when
+//! tools come and go between two pages.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::domain::tool::{Annotations, Definition};
+
+use super::answer::{Identity, cache_hints, write};
+use super::error::Error;
+use super::revision::Revision;
+
+/// One page of a list. Well below any client's frame limit.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Tells a cursor of ours from any other base64.
+const CURSOR_PREFIX: &str = "after:";
+
+/// The result of `tools/list`, as raw JSON. `definitions` are ordered by name. A page holds at least
+/// one tool, however large it is.
+pub fn tools(
+    definitions: &[Definition],
+    cursor: Option<&str>,
+    identity: &Identity,
+    revision: &Revision,
+    page_bytes_max: usize,
+) -> Result<Vec<u8>, Error> {
+    let start = match cursor {
+        Some(cursor) => {
+            let last = decode(cursor).ok_or_else(|| {
+                Error::invalid_params("invalid cursor: use `nextCursor` of the page before, unchanged")
+            })?;
+            definitions.partition_point(|definition| *definition.name <= *last)
+        }
+        None => 0,
+    };
+    let mut out = br#"{"tools":["#.to_vec();
+    let mut shown = 0;
+    for definition in &definitions[start..] {
+        let before = out.len();
+        if shown > 0 {
+            out.push(b',');
+        }
+        write(&mut out, &Shown::of(definition, revision));
+        if shown > 0 && out.len() > page_bytes_max {
+            out.truncate(before);
+            break;
+        }
+        shown += 1;
+    }
+    out.push(b']');
+    let mut rest = Map::new();
+    if start + shown < definitions.len() {
+        let last = &definitions[start + shown - 1].name;
+        rest.insert("nextCursor".to_owned(), Value::from(encode(last)));
+    }
+    cache_hints(&mut rest, revision);
+    identity.sign(&mut rest, revision);
+    for (key, value) in &rest {
+        out.push(b',');
+        write(&mut out, key);
+        out.push(b':');
+        write(&mut out, value);
+    }
+    out.push(b'}');
+    Ok(out)
+}
+
+/// A definition, as far as a revision knows its fields.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    description: &'a str,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Annotations>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(definition: &'a Definition, revision: &Revision) -> Self {
+        Self {
+            name: &definition.name,
+            title: revision.titles.then_some(&*definition.title),
+            description: &definition.description,
+            input_schema: &definition.input_schema,
+            output_schema: revision.structured.then_some(&definition.output_schema),
+            annotations: revision.annotations.then_some(definition.annotations),
+        }
+    }
+}
+
+fn encode(last: &str) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{CURSOR_PREFIX}{last}"))
+}
+
+fn decode(cursor: &str) -> Option<String> {
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
+    text.strip_prefix(CURSOR_PREFIX).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::revision::{MODERN, REVISIONS};
+    use super::*;
+
+    fn definition(name: &str) -> Definition {
+        Definition {
+            name: name.into(),
+            title: "Title".to_owned(),
+            description: "what it does".to_owned(),
+            input_schema: json!({ "type": "object" }),
+            output_schema: json!({ "type": "object" }),
+            annotations: Annotations {
+                read_only: true,
+                destructive: false,
+                idempotent: true,
+                open_world: false,
+            },
+        }
+    }
+
+    fn page(definitions: &[Definition], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
+        let identity = Identity { version: "1".to_owned(), instructions: String::new() };
+        serde_json::from_slice(&tools(definitions, cursor, &identity, revision, bytes).unwrap()).unwrap()
+    }
+
+    fn names(page: &Value) -> Vec<String> {
+        page["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_pages_add_up_to_the_list_whatever_their_size() {
+        let all: Vec<_> = (0..100).map(|n| definition(&format!("tool_{n:03}"))).collect();
+        for bytes in [0, 1, 300, 1_000, 5_000, PAGE_BYTES_MAX] {
+            let mut seen = Vec::new();
+            let mut cursor: Option<String> = None;
+            loop {
+                let page = page(&all, cursor.as_deref(), &MODERN, bytes);
+                let size = serde_json::to_vec(&page["tools"]).unwrap().len();
+                assert!(size <= bytes || names(&page).len() == 1, "{size} bytes on a page of {bytes}");
+                seen.extend(names(&page));
+                cursor = page.get("nextCursor").map(|next| next.as_str().unwrap().to_owned());
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            let expected: Vec<_> = all.iter().map(|tool| tool.name.to_string()).collect();
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn a_cursor_outlives_the_tool_it_names() {
+        let all: Vec<_> = ["a", "b", "c"].map(definition).into();
+        let first = page(&all, None, &MODERN, 0);
+        assert_eq!(names(&first), ["a"]);
+        let cursor = first["nextCursor"].as_str();
+        assert_eq!(names(&page(&all[2..], cursor, &MODERN, 0)), ["c"]);
+        assert_eq!(names(&page(&[], cursor, &MODERN, 0)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cursor_that_is_not_ours_is_minus_32602() {
+        let identity = Identity { version: "1".to_owned(), instructions: String::new() };
+        for cursor in ["", "abc", "é", "YWJj", "YWZ0ZXI6_w"] {
+            let refused = tools(&[definition("a")], Some(cursor), &identity, &MODERN, 0).unwrap_err();
+            assert_eq!(refused.code, -32602, "{cursor}");
+        }
+    }
+
+    /// SU-1, as far as the revision knows it: an older client is shown nothing it has no word for.
+    #[test]
+    fn each_revision_shows_the_fields_it_knows() {
+        let mut shown = Vec::new();
+        for revision in &REVISIONS {
+            let page = page(&[definition("a")], None, revision, PAGE_BYTES_MAX);
+            let mut keys: Vec<_> = page["tools"][0].as_object().unwrap().keys().cloned().collect();
+            keys.extend(page.as_object().unwrap().keys().filter(|key| *key != "tools").cloned());
+            keys.sort();
+            shown.push(keys.join(" "));
+        }
+        assert_eq!(
+            shown,
+            [
+                "description inputSchema name",
+                "annotations description inputSchema name",
+                "annotations description inputSchema name outputSchema title",
+                "annotations description inputSchema name outputSchema title",
+                "_meta annotations cacheScope description inputSchema name outputSchema resultType title ttlMs",
+            ]
+        );
+    }
+}

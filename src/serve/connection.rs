@@ -1,0 +1,273 @@
+//! One client, from its first byte to the last answer: wait, decide, act.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{Call, Reply};
+use crate::domain::log::Logger;
+use crate::mcp::answer;
+use crate::mcp::envelope::{self, Frame, Id, Message};
+use crate::mcp::error::Error;
+use crate::mcp::lines::{Line, Lines};
+
+use super::in_flight::{InFlight, Ticket, contain};
+use super::outbox::Outbox;
+use super::session::{Answering, Asked, Session, Step};
+use super::{CallPath, Ended, Limits};
+
+/// A connection.
+pub(super) struct Connection<P> {
+    session: Session,
+    calls: P,
+    input: Input,
+    in_flight: InFlight,
+    outbox: Outbox,
+    limits: Limits,
+    logger: Logger,
+}
+
+/// The client's bytes, line by line.
+struct Input {
+    chunks: mpsc::Receiver<Bytes>,
+    lines: Lines,
+    /// The last line, perhaps without its newline, has been taken.
+    ended: bool,
+}
+
+/// What a connection waits for.
+enum Event {
+    Line(Line),
+    End(Ended),
+}
+
+/// An answer, or the call that will make it; none if the client takes the call back.
+enum Pending {
+    Ready(Bytes),
+    Call(Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>),
+}
+
+impl<P: CallPath> Connection<P> {
+    pub(super) fn new(
+        session: Session,
+        calls: P,
+        chunks: mpsc::Receiver<Bytes>,
+        outbox: Outbox,
+        limits: Limits,
+        logger: Logger,
+    ) -> Self {
+        let input = Input { chunks, lines: Lines::new(limits.frame_bytes_max), ended: false };
+        let in_flight = InFlight::new(limits.calls_in_flight_max);
+        Self { session, calls, input, in_flight, outbox, limits, logger }
+    }
+
+    /// Serves until one side ends it, then lets the calls in flight end.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Ended {
+        let ended = loop {
+            let event = tokio::select! {
+                biased;
+                ended = ending(&self.outbox, &stop) => Event::End(ended),
+                event = next_event(&self.outbox, &mut self.input) => event,
+            };
+            match event {
+                Event::Line(line) => self.take(line, &stop).await,
+                Event::End(ended) => break ended,
+            }
+        };
+        if let Some(reason) = self.outbox.loss() {
+            self.logger.warn(format_args!("[colibri] the client is gone: {reason}"));
+        }
+        self.wind_down().await;
+        ended
+    }
+
+    async fn take(&mut self, line: Line, stop: &CancellationToken) {
+        let frame = match line {
+            Line::Frame(frame) => frame,
+            Line::TooLong => {
+                let limit = self.limits.frame_bytes_max;
+                self.logger.debug(format_args!("[colibri] skipped a frame of more than {limit} bytes"));
+                let error = Error::invalid_request(format!("the frame is longer than {limit} bytes"));
+                return self.outbox.push(answer::failure(None, &error));
+            }
+        };
+        match envelope::read(&frame) {
+            Frame::Single(message) => self.single(message, frame.len(), stop).await,
+            Frame::Batch(messages) if self.session.batching() => {
+                let share = frame.len() / messages.len();
+                self.batch(messages, share, stop).await;
+            }
+            Frame::Batch(_) => {
+                let error = Error::invalid_request("batches belong to revision 2025-03-26 alone");
+                self.outbox.push(answer::failure(None, &error));
+            }
+        }
+    }
+
+    async fn single(&mut self, message: Message, bytes: usize, stop: &CancellationToken) {
+        match self.begin(message, bytes, stop).await {
+            None => {}
+            Some(Pending::Ready(answer)) => self.outbox.push(answer),
+            Some(Pending::Call(call)) => {
+                let outbox = self.outbox.clone();
+                self.in_flight.spawn(async move {
+                    if let Some(answer) = call.await {
+                        outbox.push(answer);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Begins all that a batch asks, and answers when all of it is done.
+    async fn batch(&mut self, messages: Vec<Message>, share: usize, stop: &CancellationToken) {
+        let mut tasks = Vec::with_capacity(messages.len());
+        for message in messages {
+            if let Some(pending) = self.begin(message, share, stop).await {
+                // At once: the next member may wait for the place that this one holds.
+                tasks.push(self.in_flight.spawn(pending.answer()));
+            }
+        }
+        let outbox = self.outbox.clone();
+        self.in_flight.spawn(async move {
+            let mut answers = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                // Panics are contained inside, and nobody aborts these tasks.
+                answers.extend(task.await.unwrap_or_default());
+            }
+            if !answers.is_empty() {
+                outbox.push(answer::batch(&answers));
+            }
+        });
+    }
+
+    /// Does what a message asks, as far as it is done at once. `bytes` is what it keeps in memory: its
+    /// arguments are a slice of the frame, so all of the frame.
+    async fn begin(&mut self, message: Message, bytes: usize, stop: &CancellationToken) -> Option<Pending> {
+        match self.session.accept(message, &|| self.calls.definitions()) {
+            Step::Silence => None,
+            Step::Answer(answer) => Some(Pending::Ready(answer)),
+            Step::Cancel(id) => {
+                self.in_flight.cancel(&id);
+                None
+            }
+            Step::Call(asked) => Some(self.call(asked, bytes, stop).await),
+        }
+    }
+
+    /// Waits for a place in flight, then lets the call go its own way.
+    async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
+        let Asked { id, tool, arguments, caller, answer } = asked;
+        let cancel = self.in_flight.token();
+        let call = self.calls.arrival(&tool, arguments, caller, cancel.clone());
+        let admitted = tokio::select! {
+            biased;
+            _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
+            admitted = self.in_flight.admit(id.clone(), cancel, bytes) => admitted,
+        };
+        match admitted {
+            Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
+            Ok(ticket) => {
+                let running = run_call(self.calls.clone(), call, ticket, id, answer, self.logger.clone());
+                Pending::Call(Box::pin(running))
+            }
+        }
+    }
+
+    /// Calls in flight may end, then must; what they answered is written. Never longer than the limit.
+    async fn wind_down(self) {
+        let begun = Instant::now();
+        let limits = &self.limits;
+        if timeout_at(begun + limits.calls_grace, self.in_flight.idle()).await.is_err() {
+            self.in_flight.cancel_all();
+            let deadline = begun + limits.calls_grace + limits.calls_cancel;
+            if timeout_at(deadline, self.in_flight.idle()).await.is_err() {
+                let count = self.in_flight.count();
+                self.logger
+                    .warn(format_args!("[colibri] {count} calls did not end when they were cancelled"));
+            }
+        }
+        self.outbox.close();
+        if timeout_at(begun + limits.stop_within, self.outbox.ended()).await.is_err() {
+            let bytes = self.outbox.bytes();
+            self.logger.warn(format_args!("[colibri] the client did not read the last {bytes} bytes"));
+        }
+    }
+}
+
+impl Pending {
+    async fn answer(self) -> Option<Bytes> {
+        match self {
+            Self::Ready(answer) => Some(answer),
+            Self::Call(call) => call.await,
+        }
+    }
+}
+
+/// Returns when nothing new may be begun.
+async fn ending(outbox: &Outbox, stop: &CancellationToken) -> Ended {
+    tokio::select! {
+        () = stop.cancelled() => Ended::Stopped,
+        () = outbox.lost() => Ended::ClientGone,
+    }
+}
+
+/// The next line, once there is room for an answer to it.
+async fn next_event(outbox: &Outbox, input: &mut Input) -> Event {
+    outbox.room().await;
+    input.next().await.map_or(Event::End(Ended::EndOfInput), Event::Line)
+}
+
+impl Input {
+    async fn next(&mut self) -> Option<Line> {
+        loop {
+            if let Some(line) = self.lines.next_line() {
+                return Some(line);
+            }
+            if self.ended {
+                return None;
+            }
+            let Some(chunk) = self.chunks.recv().await else {
+                self.ended = true;
+                return self.lines.finish();
+            };
+            self.lines.feed(chunk);
+        }
+    }
+}
+
+/// One call, from its place to its answer. `None` if the client took it back.
+async fn run_call(
+    calls: impl CallPath,
+    call: Call,
+    ticket: Ticket,
+    id: Id,
+    answering: Answering,
+    logger: Logger,
+) -> Option<Bytes> {
+    let (correlation_id, tool) = (call.id.to_string(), Arc::clone(&call.tool));
+    let reply = contain(calls.run(call)).await;
+    let wanted = ticket.close();
+    if let Err(panic) = &reply {
+        logger.error(format_args!("[colibri] the call {correlation_id} of {tool:?} panicked: {panic}"));
+    }
+    if !wanted {
+        return None;
+    }
+    let failure = |error| answer::failure(Some(&id), &error);
+    Some(match reply {
+        Ok(Reply::Envelope { body, is_error }) => answering.envelope(&id, &body, is_error, &correlation_id),
+        Ok(Reply::UnknownTool { message }) => failure(Error::invalid_params(message)),
+        // Not by the client, or nothing would be wanted.
+        Ok(Reply::Cancelled) => failure(Error::internal("colibri is stopping: the call was cancelled")),
+        Err(_) => failure(Error::internal(format!("the call failed inside colibri: {correlation_id}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests;

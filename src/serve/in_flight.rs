@@ -1,0 +1,154 @@
+//! The calls of one connection that are still running: who they are, how many may be, and how they
+//! end.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::mcp::envelope::Id;
+use crate::mcp::error::Error;
+
+/// A call takes one place for each of these, so that 256 large calls cannot hold a gibibyte.
+const BYTES_PER_PLACE: usize = 256 << 10;
+
+/// The book of running calls.
+pub(super) struct InFlight {
+    book: Book,
+    places_max: u32,
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+    /// The parent of every call's token.
+    shutdown: CancellationToken,
+}
+
+/// Also held by each call's [`Ticket`], which removes its own line.
+type Book = Arc<Mutex<HashMap<Id, Line>>>;
+
+struct Line {
+    cancel: CancellationToken,
+    by_client: bool,
+}
+
+/// A call's line in the book, and its place.
+pub(super) struct Ticket {
+    id: Id,
+    book: Book,
+    _place: OwnedSemaphorePermit,
+}
+
+impl InFlight {
+    pub(super) fn new(places_max: u32) -> Self {
+        Self {
+            book: Book::default(),
+            places_max,
+            places: Arc::new(Semaphore::new(places_max as usize)),
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+
+    /// A token for a new call.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.shutdown.child_token()
+    }
+
+    /// Waits for a place and writes the call into the book. One id names one call at a time.
+    pub(super) async fn admit(
+        &self,
+        id: Id,
+        cancel: CancellationToken,
+        bytes: usize,
+    ) -> Result<Ticket, Error> {
+        let places = u32::try_from(1 + bytes / BYTES_PER_PLACE).unwrap_or(u32::MAX).min(self.places_max);
+        let place = Arc::clone(&self.places).acquire_many_owned(places).await;
+        let place = place.expect("the semaphore is never closed");
+        match lock(&self.book).entry(id) {
+            Entry::Occupied(line) => {
+                let text = format!("a request with the id {} is still running", line.key().raw());
+                Err(Error::invalid_request(text))
+            }
+            Entry::Vacant(vacant) => {
+                let id = vacant.key().clone();
+                vacant.insert(Line { cancel, by_client: false });
+                Ok(Ticket { id, book: Arc::clone(&self.book), _place: place })
+            }
+        }
+    }
+
+    /// The client no longer wants an answer. Late or mistaken news changes nothing.
+    pub(super) fn cancel(&self, id: &Id) {
+        if let Some(line) = lock(&self.book).get_mut(id) {
+            line.by_client = true;
+            line.cancel.cancel();
+        }
+    }
+
+    /// A task of its own: neither the reading nor the client's leaving can tear it.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn(task)
+    }
+
+    /// Cancels whatever still runs.
+    pub(super) fn cancel_all(&self) {
+        self.shutdown.cancel();
+    }
+
+    /// Returns when nothing runs any more.
+    pub(super) async fn idle(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// How many run.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.book).len()
+    }
+}
+
+impl Ticket {
+    /// Ends the call, before its answer can be seen: from then on the client may use the id again.
+    /// Tells whether the client still wants the answer.
+    pub(super) fn close(self) -> bool {
+        lock(&self.book).get(&self.id).is_some_and(|line| !line.by_client)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        lock(&self.book).remove(&self.id);
+    }
+}
+
+/// Each change is one operation on the map, so a panic elsewhere does not spoil it.
+fn lock(book: &Book) -> MutexGuard<'_, HashMap<Id, Line>> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a future; a panic in it becomes its text.
+pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = pin!(future);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(payload) => Poll::Ready(Err(panic_text(payload.as_ref()))),
+    })
+    .await
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
