@@ -1,5 +1,6 @@
 //! The stories: one integration binary, one module per topic.
 
+mod config;
 mod interop;
 mod proofs;
 mod tidy;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::call::{Calls, OnExitFailure};
+use crate::call::Calls;
 use crate::config::{self, Config};
 use crate::domain::log::Logger;
 use crate::serve::Limits;
@@ -27,8 +27,8 @@ pub enum RunError {
 pub fn store_options(config: &Config, logger: &Logger) -> Options {
     Options {
         database: config.database.clone(),
-        durability: serde_json::from_value(serde_json::to_value(config.audit.durability).unwrap()).unwrap(),
-        payloads: serde_json::from_value(serde_json::to_value(config.audit.payloads).unwrap()).unwrap(),
+        durability: config.audit.durability,
+        payloads: config.audit.payloads,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clock: Arc::new(SystemClock::start()),
         logger: logger.clone(),
@@ -68,17 +68,13 @@ async fn ready(store: &Store, patience: Duration) -> Result<(), RunError> {
 }
 
 fn server(config: &Config, store: &Store, logger: &Logger) -> Builder {
-    let on_exit_failure = match config.audit.on_exit_failure {
-        config::OnExitFailure::Log => OnExitFailure::Log,
-        config::OnExitFailure::Fail => OnExitFailure::Fail,
-    };
     Server::builder()
         .audit_sink(LedgerSink::new(store.clone()))
         .store(store.clone())
         .mode(config.mode)
         .logger(logger.clone())
         .startup_timeout(config.startup_timeout)
-        .on_exit_failure(on_exit_failure)
+        .on_exit_failure(config.audit.on_exit_failure)
         .user(&config::os_user())
         .limits(Limits { frame_bytes_max: config.limits.frame_bytes as usize, ..Limits::default() })
 }

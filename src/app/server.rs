@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Calls, OnExitFailure, Parts};
-use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit};
+use crate::call::{Calls, Parts};
+use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
 use crate::domain::log::{Level, Logger};
 use crate::domain::mode::Mode;

@@ -17,7 +17,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::domain::audit::{AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, Outcome, Principal};
+use crate::domain::audit::{
+    AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, OnExitFailure, Outcome, Principal,
+};
 use crate::domain::clock::{Clock, Moment};
 use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
@@ -74,16 +76,6 @@ pub enum Reply {
     },
     /// The client cancelled it: nothing is to be answered.
     Cancelled,
-}
-
-/// What to do when the end of a call cannot be put on record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnExitFailure {
-    /// Say so in the log and in `server_health`; the call's own outcome stands.
-    #[default]
-    Log,
-    /// Answer `AUDIT_EXIT_FAILED` instead.
-    Fail,
 }
 
 /// What the call path is built from.
@@ -187,7 +179,14 @@ impl Calls {
 
 impl Call {
     /// A call that holds no place in any line yet; [`Calls::arrival`] also takes one.
-    pub fn new(id: CallId, tool: &str, arguments: Option<Bytes>, caller: Caller, arrived: Moment, cancel: CancellationToken) -> Self {
+    pub fn new(
+        id: CallId,
+        tool: &str,
+        arguments: Option<Bytes>,
+        caller: Caller,
+        arrived: Moment,
+        cancel: CancellationToken,
+    ) -> Self {
         Self { id, tool: tool.into(), arguments, caller, arrived, cancel, place: None }
     }
 

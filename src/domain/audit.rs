@@ -184,29 +184,40 @@ impl AuditSink for NoAudit {
 }
 
 /// When a record must be on disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum Durability {
-    /// The enter record before the call is forwarded; the exit record without holding the reply.
+    /// The enter record before the call is forwarded; the exit record does not hold the reply.
     #[default]
     Admission,
     /// The exit record too, before the reply.
     Strict,
-    /// Committed at once, forced to disk in the background.
+    /// Committed at once, on disk a moment later: a power cut may lose the newest records.
     Relaxed,
 }
 
 /// How much of arguments and results is kept beside the log. The record seals them whole either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum Payloads {
-    /// Nothing.
+    /// Nothing but digests.
     None,
-    /// The first [`Payloads::TRUNCATED_BYTES`].
+    /// The first 4 KiB.
     #[default]
     Truncated,
-    /// Everything.
+    /// All of it.
     Full,
+}
+
+/// What becomes of a call whose end could not be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OnExitFailure {
+    /// Its outcome stands; the failure is logged and shown in `server_health`.
+    #[default]
+    Log,
+    /// It fails with `AUDIT_EXIT_FAILED`. Needs `audit.durability` `strict`.
+    Fail,
 }
 
 impl Payloads {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What a tool promises about its effects, so that a client can decide whether to ask a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "MCP names these four hints")]
 pub struct Annotations {
     /// It changes nothing.
     #[serde(rename = "readOnlyHint")]

@@ -24,6 +24,13 @@ pub(super) struct Entry {
     alive: Arc<()>,
 }
 
+impl Entry {
+    /// Ends its life: from here on there is no such entry.
+    fn into_parts(self) -> (i64, CallId) {
+        (self.number, self.call)
+    }
+}
+
 impl Ledger<'_> {
     /// Stage 3: the call is about to run.
     pub(super) fn open_call(&mut self, enter: &Enter) -> Result<Entry, StoreError> {
@@ -58,7 +65,7 @@ impl Ledger<'_> {
 
     /// Stage 5: the call ended.
     pub(super) fn close_call(&mut self, entry: Entry, exit: &Exit) -> Result<(), StoreError> {
-        let Entry { number, call, alive: _ } = entry;
+        let (number, call) = entry.into_parts();
         self.closed.push(number);
         let (result, kept) = self.seal(&exit.body)?;
         let ending = CallExit {

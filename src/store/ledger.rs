@@ -189,12 +189,11 @@ impl Nodes for StoredNodes<'_> {
         };
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
         let hash = |row: &rusqlite::Row<'_>| row.get(0).map(Hash);
-        let found = match level {
-            0 => statement.query_map(params![place(self.log, first), place(self.log, first + count)], hash),
-            _ => {
-                let range = params![first.cast_signed(), (first + count).cast_signed(), self.log, level];
-                statement.query_map(range, hash)
-            }
+        let found = if level == 0 {
+            statement.query_map(params![place(self.log, first), place(self.log, first + count)], hash)
+        } else {
+            let range = params![first.cast_signed(), (first + count).cast_signed(), self.log, level];
+            statement.query_map(range, hash)
         };
         let hashes: Vec<Hash> = found.and_then(Iterator::collect).map_err(&failed)?;
         if hashes.len() as u64 != count {

@@ -38,7 +38,7 @@ pub(super) trait Verb: Send {
 
 /// A verb made of a closure.
 pub(super) struct Work<F, T> {
-    work: Option<F>,
+    act: Option<F>,
     result: Option<T>,
     reply: Reply<T>,
 }
@@ -52,8 +52,8 @@ pub(super) enum Reply<T> {
 }
 
 impl<F, T> Work<F, T> {
-    pub(super) fn new(work: F, reply: Reply<T>) -> Self {
-        Self { work: Some(work), result: None, reply }
+    pub(super) fn new(act: F, reply: Reply<T>) -> Self {
+        Self { act: Some(act), result: None, reply }
     }
 }
 
@@ -67,8 +67,8 @@ where
     }
 
     fn apply(&mut self, ledger: &mut Ledger<'_>) -> Result<(), StoreError> {
-        let work = self.work.take().expect("a verb is applied once");
-        self.result = Some(work(ledger)?);
+        let act = self.act.take().expect("a verb is applied once");
+        self.result = Some(act(ledger)?);
         Ok(())
     }
 

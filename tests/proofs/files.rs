@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
+use colibri::domain::ledger::RECORD_BYTES_MAX;
 use colibri::domain::merkle::{Hash, Nodes, ProofError, fold_perfect, inclusion, leaf_hash, root_at};
 use colibri::domain::note::{NoteError, SigningKey, VerifyingKey};
 use colibri::domain::proof::bundle::{
     BundleError, BundleHeader, BundleVerdict, BundleVerifier, LINE_BYTES_MAX, Part,
 };
-use colibri::domain::ledger::RECORD_BYTES_MAX;
 use colibri::domain::proof::{HASHES_MAX, InclusionProof, MalformedProof, VerifyError};
 
 use super::notes::{changes, checkpoint, key};

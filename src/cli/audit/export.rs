@@ -1,8 +1,8 @@
 //! What leaves the machine: a proof of one record, or the whole log as a bundle.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use crate::domain::proof::bundle::BundleHeader;
 use crate::store::Reader;
@@ -13,6 +13,8 @@ use super::write_file;
 
 /// Records read at once, so that memory stays flat however long the log is.
 const RANGE_RECORDS: u64 = 1024;
+
+type Write<'w> = Box<dyn FnMut(&str) -> Result<(), Fault> + 'w>;
 
 #[derive(clap::Args)]
 pub(crate) struct ProveArguments {
@@ -47,12 +49,11 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
     let failed = |error: std::io::Error| {
         Fault::new(Exit::Unexpected, format!("cannot write {}: {error}", output.display()))
     };
-    let mut write: Box<dyn FnMut(&str) -> Result<(), Fault>> = if output.as_os_str() == "-" {
+    let mut write: Write<'_> = if output.as_os_str() == "-" {
         Box::new(out::text)
     } else {
-        let mut file = BufWriter::new(File::create(output).map_err(failed)?);
-        // Written through at every piece: a full disk is told, not lost in a buffer's drop.
-        Box::new(move |text| file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(failed))
+        let mut file = File::create(output).map_err(failed)?;
+        Box::new(move |text| file.write_all(text.as_bytes()).map_err(failed))
     };
     write(&header)?;
     let mut next = 0;
@@ -73,7 +74,7 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
 }
 
 /// Says what to do next, to people.
-fn told(output: &PathBuf, what: &str) -> Result<(), Fault> {
+fn told(output: &Path, what: &str) -> Result<(), Fault> {
     if output.as_os_str() != "-" {
         let file = output.display();
         writeln!(

@@ -1,0 +1,97 @@
+//! Variables in a server's texts: `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${userHome}` and
+//! `${workspaceFolder}`.
+//!
+//! Owns: the rules of expansion. A text is expanded once; what a variable holds is never expanded
+//! again. Must not know: which keys are expanded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// All texts of all servers together. Far above what an operating system lets a program start with;
+/// it stops a small file that names a large variable many times.
+const EXPANDED_BYTES_MAX: usize = 8 << 20;
+
+/// What variables stand for.
+pub(super) struct Variables<'a> {
+    env: &'a BTreeMap<String, String>,
+    cwd: &'a Path,
+    home: Option<&'a Path>,
+    bytes_left: usize,
+}
+
+impl<'a> Variables<'a> {
+    pub(super) fn new(env: &'a BTreeMap<String, String>, cwd: &'a Path, home: Option<&'a Path>) -> Self {
+        Self { env, cwd, home, bytes_left: EXPANDED_BYTES_MAX }
+    }
+
+    /// The text with its variables filled in, or what is wrong with it.
+    pub(super) fn expand(&mut self, text: &str) -> Result<String, String> {
+        let mut done = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            done.push_str(before);
+            let value = match after.split_once('}') {
+                Some((inner, tail)) => self.value(inner)?.map(|value| (value, tail)),
+                None => None,
+            };
+            rest = if let Some((value, tail)) = value {
+                done.push_str(&value);
+                tail
+            } else {
+                // No form of ours: text that happens to look like one, such as `${name%suffix}`.
+                done.push_str("${");
+                after
+            };
+            if done.len() > self.bytes_left {
+                break;
+            }
+        }
+        done.push_str(rest);
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(done.len())
+            .ok_or_else(|| format!("the servers' texts expand to more than {EXPANDED_BYTES_MAX} bytes"))?;
+        Ok(done)
+    }
+
+    /// What stands between the braces, filled in; `None` if it is no form of ours.
+    fn value(&self, inner: &str) -> Result<Option<String>, String> {
+        match inner {
+            "userHome" => {
+                let home = self.home.ok_or("`${userHome}` is not known: set HOME")?;
+                return Ok(Some(home.display().to_string()));
+            }
+            "workspaceFolder" => return Ok(Some(self.cwd.display().to_string())),
+            _ => {}
+        }
+        if let Some((kind @ ("input" | "secret" | "file"), _)) = inner.split_once(':') {
+            // Passed on as text, it would reach the server in place of a password.
+            return Err(format!("`${{{kind}:…}}` is not supported; use `${{VAR}}` and set the variable"));
+        }
+        let inner = inner.strip_prefix("env:").unwrap_or(inner);
+        let (name, default) = match inner.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        if !is_name(name) {
+            return Ok(None);
+        }
+        if default.is_some_and(|default| default.contains("${")) {
+            return Err(format!("the default of `${{{name}}}` holds a variable; variables do not nest"));
+        }
+        match (self.env.get(name), default) {
+            (Some(value), None) => Ok(Some(value.clone())),
+            (Some(value), Some(_)) if !value.is_empty() => Ok(Some(value.clone())),
+            (_, Some(default)) => Ok(Some(default.to_owned())),
+            (None, None) => {
+                Err(format!("the variable `{name}` is not set; set it, or write `${{{name}:-default}}`"))
+            }
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

@@ -1,0 +1,267 @@
+//! The servers of all files, checked one by one: a broken entry costs that server and no other.
+//!
+//! Owns: names and slugs, which entry wins, and what a server needs beyond the types of its keys.
+//! Must not know: how a server is started or reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::check::{Weight, check};
+use super::dialect;
+use super::expand::Variables;
+use super::keys::File;
+use super::problem::{Origin, Problem, Report};
+use super::schema;
+use super::server::{ServerConfig, Transport};
+use super::tree::{Field, Node, Source, Span, Tree};
+
+/// Below this a `timeout` was probably meant in seconds, as some clients write it.
+const TIMEOUT_MS_SUSPICIOUS: u64 = 1000;
+
+/// Several times what all clients together know.
+const SERVER_KEYS_MAX: usize = 256;
+
+/// One configured server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Server {
+    /// As the file has it.
+    pub name: String,
+    /// As it stands before `__` in the names of its tools.
+    pub slug: String,
+    /// Where it is configured.
+    pub origin: Origin,
+    /// Whether it may be started. A file found in the working directory is not trusted by itself:
+    /// a cloned repository must not run anything.
+    pub trusted: bool,
+    /// Whether it can be used.
+    pub state: State,
+}
+
+/// Whether a server can be used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Its entry is sound.
+    Ready(Box<ServerConfig>),
+    /// It is not used.
+    Disabled {
+        /// For people.
+        reason: String,
+        /// Whether something is wrong; otherwise somebody turned it off.
+        broken: bool,
+    },
+}
+
+/// What a configured name becomes, so that the first `__` of a tool's name always splits it:
+/// `[A-Za-z0-9][A-Za-z0-9_-]*` without `__`, not ending in `_`. `None` if nothing is left.
+pub fn slug(name: &str) -> Option<String> {
+    let mut slug = String::with_capacity(name.len());
+    for c in name.chars() {
+        let c = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        let fits = if slug.is_empty() { c.is_ascii_alphanumeric() } else { c != '_' || !slug.ends_with('_') };
+        slug.extend(fits.then_some(c));
+    }
+    slug.truncate(slug.trim_end_matches('_').len());
+    (!slug.is_empty()).then_some(slug)
+}
+
+/// Collects the servers of one file after another, the strongest first.
+pub(super) struct Collector<'a> {
+    defaults: &'a File,
+    variables: Variables<'a>,
+    servers: Vec<Server>,
+    by_name: BTreeMap<String, usize>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(defaults: &'a File, variables: Variables<'a>) -> Self {
+        Self { defaults, variables, servers: Vec::new(), by_name: BTreeMap::new() }
+    }
+
+    /// Takes the servers of one file.
+    pub(super) fn add(&mut self, source: &Source, trusted: bool, fields: Vec<Field>, report: &mut Report) {
+        for field in fields {
+            let (span, name) = (field.name_span, field.name.clone());
+            if let Some(stronger) = self.by_name.get(&name) {
+                let other = &self.servers[*stronger].origin;
+                let message = format!("server `{name}` is not used: {other} has one of that name");
+                report.warn(Problem::new(source.place(span), message, "rename one"));
+                continue;
+            }
+            let state = match self.entry(source, field, report) {
+                Ok(config) => State::Ready(Box::new(config)),
+                Err(Unusable::Off) => {
+                    State::Disabled { reason: "turned off by `disabled`".to_owned(), broken: false }
+                }
+                Err(Unusable::Broken(problem)) => {
+                    let reason = problem.line();
+                    let message = format!("server `{name}` is disabled: {}", problem.message);
+                    report.warn(Problem { message, ..problem });
+                    State::Disabled { reason, broken: true }
+                }
+            };
+            let slug = slug(&name).unwrap_or_default();
+            self.by_name.insert(name.clone(), self.servers.len());
+            self.servers.push(Server { name, slug, origin: source.origin(span), trusted, state });
+        }
+    }
+
+    /// All servers, with those disabled whose slug another one has. An untrusted file never takes a
+    /// slug from a trusted one.
+    pub(super) fn finish(self, report: &mut Report) -> Vec<Server> {
+        let mut servers = self.servers;
+        let mut order: Vec<usize> = (0..servers.len()).collect();
+        order.sort_by_key(|index| !servers[*index].trusted);
+        let mut owners: BTreeMap<String, usize> = BTreeMap::new();
+        for index in order {
+            if !matches!(servers[index].state, State::Ready(_)) {
+                continue;
+            }
+            let Some(owner) = owners.get(&servers[index].slug) else {
+                owners.insert(servers[index].slug.clone(), index);
+                continue;
+            };
+            let (server, owner) = (&servers[index], &servers[*owner]);
+            let message = format!(
+                "server `{}` is disabled: its tools would be named `{}__…` like those of `{}` ({})",
+                server.name, server.slug, owner.name, owner.origin
+            );
+            let problem = Problem::new(server.origin.to_string(), message, "rename one");
+            servers[index].state = State::Disabled { reason: problem.line(), broken: true };
+            report.warn(problem);
+        }
+        servers
+    }
+
+    fn entry(
+        &mut self,
+        source: &Source,
+        field: Field,
+        report: &mut Report,
+    ) -> Result<ServerConfig, Unusable> {
+        let Field { name, name_span, value } = field;
+        let broken = |span: Span, message: String, remedy: String| {
+            Unusable::Broken(Problem::new(source.place(span), message, remedy))
+        };
+        if slug(&name).is_none() {
+            let remedy = "give it at least one letter or digit".to_owned();
+            return Err(broken(name_span, "the name cannot stand in a tool's name".to_owned(), remedy));
+        }
+        let Tree::Map(fields) = value.tree else {
+            let remedy = "write `{ \"command\": … }` or `{ \"url\": … }`".to_owned();
+            return Err(broken(value.span, "expected an object".to_owned(), remedy));
+        };
+        if fields.len() > SERVER_KEYS_MAX {
+            return Err(broken(value.span, format!("more than {SERVER_KEYS_MAX} keys"), String::new()));
+        }
+        let fields = dialect::fold(fields).map_err(|message| broken(name_span, message, String::new()))?;
+        let node = Node { span: value.span, tree: Tree::Map(fields) };
+        if node.get("disabled").is_some_and(|disabled| disabled.tree == Tree::Bool(true)) {
+            return Err(Unusable::Off);
+        }
+        for finding in check(schema::server(), &node, "") {
+            if finding.weight != Weight::Stranger {
+                return Err(broken(finding.span, finding.message, finding.remedy));
+            }
+            let message = format!("server `{name}`: {}", finding.message);
+            report.warn(Problem::new(source.place(finding.span), message, finding.remedy));
+        }
+        let mut config = self.typed(&node).map_err(|message| broken(name_span, message, String::new()))?;
+        if let Some(timeout) = node.get("timeout").filter(|_| config.timeout.0 < TIMEOUT_MS_SUSPICIOUS) {
+            let message = format!("server `{name}`: `timeout` is {} milliseconds", config.timeout.0);
+            let remedy = "if seconds were meant, write three zeros more";
+            report.warn(Problem::new(source.place(timeout.span), message, remedy));
+        }
+        self.settle(&mut config).map_err(|(message, remedy)| broken(name_span, message, remedy))?;
+        self.expand(source.path(), &node, &mut config)
+            .map_err(|(span, message)| broken(span, message, String::new()))?;
+        Ok(config)
+    }
+
+    fn typed(&self, node: &Node) -> Result<ServerConfig, String> {
+        let mut value = node.to_json();
+        for name in ["timeout", "connectTimeout"] {
+            if value[name].is_null() {
+                value[name] = json!(self.defaults.mcp_timeout);
+            }
+        }
+        // The checker has passed it, so this fails only where the two disagree.
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    /// What the types alone do not say: which keys belong together.
+    fn settle(&self, config: &mut ServerConfig) -> Result<(), (String, String)> {
+        let transport = match (config.transport, &config.command, &config.url) {
+            (_, Some(_), Some(_)) => {
+                return Err(("both `command` and `url` are given".into(), "keep one".into()));
+            }
+            (None | Some(Transport::Stdio), Some(_), None) => Transport::Stdio,
+            (None, None, Some(_)) => Transport::Http,
+            (None, None, None) => {
+                return Err(("neither `command` nor `url` is given".into(), "add one".into()));
+            }
+            (Some(Transport::Stdio), None, _) => {
+                return Err(("`type` is stdio, but there is no `command`".into(), "add one".into()));
+            }
+            (Some(network), None, Some(_)) => network,
+            (Some(_), _, None) => {
+                return Err(("`type` needs a `url`, but there is none".into(), "add one".into()));
+            }
+        };
+        config.transport = Some(transport);
+        let queues = config.tools.values().filter_map(|tool| tool.queue.as_ref()).chain([&config.queue]);
+        for queue in queues.collect::<BTreeSet<_>>() {
+            if queue != "default" && !self.defaults.queues.contains_key(queue) {
+                let remedy = format!("add `\"queues\": {{ \"{queue}\": {{ \"concurrent\": 4 }} }}`");
+                return Err((format!("queue `{queue}` is not defined"), remedy));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in the variables, then makes the paths absolute: they are relative to their file.
+    fn expand(&mut self, file: &Path, node: &Node, config: &mut ServerConfig) -> Result<(), (Span, String)> {
+        for (key, item, text) in texts(config) {
+            *text = self.variables.expand(text).map_err(|message| {
+                let place = node.get(key).map_or(node, |value| value.get(&item).unwrap_or(value));
+                let field = if item.is_empty() { key.to_owned() } else { format!("{key}.{item}") };
+                (place.span, format!("`{field}`: {message}"))
+            })?;
+        }
+        let folder = file.parent().unwrap_or(Path::new("."));
+        for path in [&mut config.cwd, &mut config.env_file].into_iter().flatten() {
+            path.value = folder.join(&path.value).display().to_string();
+        }
+        Ok(())
+    }
+}
+
+enum Unusable {
+    /// By its owner's wish.
+    Off,
+    /// By mistake.
+    Broken(Problem),
+}
+
+/// Every text in which variables are filled in, with its key and, within that, its name or number.
+fn texts(config: &mut ServerConfig) -> Vec<(&'static str, String, &mut String)> {
+    let single = [
+        ("command", &mut config.command),
+        ("cwd", &mut config.cwd),
+        ("envFile", &mut config.env_file),
+        ("url", &mut config.url),
+    ];
+    let single =
+        single.into_iter().filter_map(|(key, text)| Some((key, String::new(), &mut text.as_mut()?.value)));
+    let args = config
+        .args
+        .iter_mut()
+        .enumerate()
+        .map(|(number, text)| ("args", number.to_string(), &mut text.value));
+    let env = config.env.iter_mut().map(|(name, text)| ("env", name.clone(), &mut text.0));
+    let headers = config.headers.iter_mut().map(|(name, text)| ("headers", name.clone(), &mut text.0));
+    single.chain(args).chain(env).chain(headers).collect()
+}
