@@ -4,4 +4,6 @@
 
 mod config;
 mod docs;
+mod interop;
 mod proofs;
+mod tidy;
