@@ -7,8 +7,7 @@
 use std::error::Error;
 use std::io::Write;
 
-use colibri::app::Server;
-use colibri::domain::audit::{AuditError, AuditSink, Enter, Exit, Pending};
+use colibri::{AuditError, AuditSink, Enter, Exit, Pending, Server};
 
 struct Stderr;
 

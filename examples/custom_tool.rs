@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 
-use colibri::app::Server;
-use colibri::tools::{Context, ToolConfig, ToolError};
+use colibri::{Context, Server, ToolConfig, ToolError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! Stories of the core: a server is built, given tools, started, called and stopped.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test is a test")]
+
 mod arguments;
 mod error_table;
 mod examples;

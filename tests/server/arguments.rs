@@ -52,7 +52,7 @@ async fn served() -> (Bench, Server) {
 async fn issues(bench: &mut Bench, tool: &str, arguments: &str) -> Vec<String> {
     let params = format!(r#"{{"name":"{tool}"{arguments}}}"#);
     let id = bench.client.begin_raw("tools/call", &params);
-    let result = crate::support::library::result(bench.client.answer(id).await);
+    let result = crate::support::library::result(&bench.client.answer(id).await);
     let envelope = &result["structuredContent"];
     if envelope["ok"] == true {
         return vec!["ok".to_owned()];

@@ -183,7 +183,7 @@ fn brief(answer: &Value) -> String {
     if let Some(error) = answer.get("error") {
         return format!("{} {}", error["code"], error["message"].as_str().unwrap());
     }
-    let result = crate::support::library::result(answer.clone());
+    let result = crate::support::library::result(answer);
     let envelope = &result["structuredContent"];
     let error = if result["isError"] == true { "error " } else { "" };
     match envelope["error"]["code"].as_str() {

@@ -1,5 +1,5 @@
 //! Stories of panics and signals. Both belong to the process, so each story runs in one of its own: this
-//! very test binary, asked for the one test that plays the child.
+//! very test binary, asked for the one story, in which it finds that it is the child.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -15,43 +15,35 @@ use serde_json::json;
 use super::tools;
 use crate::support::library::bench;
 
-/// Without it the children below do nothing, so that running the ignored tests is harmless.
+/// Tells the child that it is the child.
 const CHILD: &str = "COLIBRI_TEST_CHILD";
 
-#[expect(clippy::disallowed_methods, reason = "a story of the process needs a process")]
-fn in_a_process_of_its_own(child: &str) -> Output {
+/// The output of this story's child; `None` in the child, which goes on to play its part.
+fn in_a_process_of_its_own(story: &str) -> Option<Output> {
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
     let module = module_path!().split_once("::").expect("a module of the test binary").1;
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--nocapture", "--exact", &format!("{module}::{child}")])
-        .env(CHILD, "1")
-        .output()
-        .unwrap()
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--nocapture", "--exact", &format!("{module}::{story}")]).env(CHILD, "1");
+    Some(child.output().unwrap())
 }
 
-#[expect(clippy::disallowed_methods, reason = "tells the child from a careless run")]
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-/// T-5, T-21, T-22, CO-1, CO-11: see the child.
-#[test]
-fn the_start_installs_handlers_once_and_building_none() {
-    let output = in_a_process_of_its_own("plays_a_process_whose_handlers_are_watched");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stdout));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "the child really ran");
-}
-
+/// T-5, T-21, T-22, CO-1, CO-11: building installs no handler; starting does, once.
 #[tokio::test]
-#[ignore = "played in a process of its own"]
-async fn plays_a_process_whose_handlers_are_watched() {
-    if !is_child() {
+async fn the_start_installs_handlers_once_and_building_none() {
+    if let Some(output) = in_a_process_of_its_own("the_start_installs_handlers_once_and_building_none") {
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
         return;
     }
     let panics = Arc::new(AtomicU32::new(0));
     let watch_panics = || {
         let seen = Arc::clone(&panics);
-        std::panic::set_hook(Box::new(move |_| drop(seen.fetch_add(1, Ordering::SeqCst))));
+        std::panic::set_hook(Box::new(move |_| {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }));
     };
     let hook_is_ours = || {
         let before = panics.load(Ordering::SeqCst);
@@ -89,21 +81,16 @@ async fn plays_a_process_whose_handlers_are_watched() {
 
 /// T-21, CO-11, CO-12: a panic outside a handler is the end: one line on stderr, exit code 1, and
 /// nothing on stdout that is colibri's.
-#[test]
-fn a_panic_outside_a_handler_ends_the_process() {
-    let output = in_a_process_of_its_own("plays_a_process_that_breaks");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    let panics: Vec<&str> = told.lines().filter(|line| line.contains("panic")).collect();
-    let [panic] = panics.as_slice() else { panic!("one line, not {panics:?}") };
-    assert!(panic.starts_with("[colibri] panic: a broken invariant at tests/server/handlers.rs:"), "{panic}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("[colibri]"));
-}
-
 #[tokio::test]
-#[ignore = "played in a process of its own"]
-async fn plays_a_process_that_breaks() {
-    if !is_child() {
+async fn a_panic_outside_a_handler_ends_the_process() {
+    if let Some(output) = in_a_process_of_its_own("a_panic_outside_a_handler_ends_the_process") {
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let panics: Vec<&str> = told.lines().filter(|line| line.contains("panic:")).collect();
+        let [panic] = panics.as_slice() else { panic!("one line, not {panics:?}") };
+        let expected = "[colibri] panic: a broken invariant at tests/server/handlers.rs:";
+        assert!(panic.starts_with(expected), "{panic}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("[colibri]"));
         return;
     }
     let (input, _client) = std::io::pipe().unwrap();

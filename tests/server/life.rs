@@ -152,10 +152,10 @@ async fn a_stubborn_tool_does_not_hold_up_the_stop() {
     bench.sink.told("enter stubborn").await;
     let begun = Instant::now();
     server.stop().await;
-    let took = begun.elapsed();
+    let elapsed = begun.elapsed();
     *release.0.lock().unwrap() = true;
     release.1.notify_all();
-    assert!(took < Duration::from_secs(2), "SDKs kill after two seconds; it took {took:?}");
+    assert!(elapsed < Duration::from_secs(2), "SDKs kill after two seconds; it took {elapsed:?}");
     assert_eq!(bench.log.lines().last().unwrap(), "[colibri] 1 calls did not end when they were cancelled");
 }
 

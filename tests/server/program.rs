@@ -1,14 +1,13 @@
 //! Stories of the program: what its surroundings do to it, and how it ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// colibri in surroundings of its own: nothing of the tester's environment, files in `home` alone.
-#[expect(clippy::disallowed_methods, reason = "a story of the program needs the program")]
 fn colibri(home: &Path, env: &[(&str, &str)], arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_colibri"));
     command
@@ -123,33 +122,6 @@ fn stdout_carries_frames_alone() {
         .collect();
     ids.sort_unstable();
     assert_eq!(ids, [0, 1, 2]);
-}
-
-/// T-25, CO-16: the call path, the tools and the stdio face open no socket and import no HTTP. The
-/// layers are held to their table elsewhere; this reads the lines.
-#[test]
-fn no_socket_is_within_reach_of_the_core() {
-    const DOORS: [&str; 8] =
-        ["std::net", "tokio::net", "TcpListener", "UnixListener", "hyper", "axum", "reqwest", "tungstenite"];
-    let mut folders: Vec<PathBuf> = ["call", "tools", "serve"]
-        .map(|layer| format!("{}/src/{layer}", env!("CARGO_MANIFEST_DIR")).into())
-        .to_vec();
-    let mut files = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap();
-            files += 1;
-            for door in DOORS {
-                assert!(!text.contains(door), "{} names {door}", path.display());
-            }
-        }
-    }
-    assert!(files > 10, "the layers are where this test looks");
 }
 
 /// Reads stderr up to `ready`; gives the rest of it.

@@ -30,7 +30,7 @@ async fn a_ping_tells_version_mode_and_uptime() {
 #[tokio::test]
 async fn uptime_is_never_negative() {
     let (builder, mut bench) = bench();
-    let mut server = builder.boot(Duration::from_secs(3_600)).build();
+    let mut server = builder.boot(Duration::from_hours(1)).build();
     bench.start(&mut server).await;
     let envelope = bench.client.envelope("server_ping", &json!({})).await;
     assert_eq!(envelope["data"]["uptime_ms"], 0);

@@ -77,7 +77,9 @@ async fn every_answer_matches_the_schema_that_was_listed() {
             ("server_health", json!({ "x": 1 })),
         ]);
         for verb in [None, Some("exit"), Some("enter")] {
-            verb.into_iter().for_each(|verb| bench.sink.fail(verb));
+            if let Some(verb) = verb {
+                bench.sink.fail(verb);
+            }
             for (tool, arguments) in &calls {
                 let envelope = bench.client.envelope(tool, arguments).await;
                 let problems: Vec<String> =

@@ -61,10 +61,9 @@ struct Unread(#[source] std::io::Error);
 
 /// Not an `async fn`, so that it can panic before there is a future.
 pub(super) fn misbehave(
-    arguments: Misbehave,
+    Misbehave { how }: Misbehave,
     _: Context,
 ) -> impl Future<Output = Result<Said, ToolError>> + Send {
-    let how = arguments.how;
     assert!(!matches!(how, How::PanicAtOnce), "out of ideas at once");
     async move {
         tokio::task::yield_now().await;

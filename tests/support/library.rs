@@ -1,5 +1,7 @@
 //! A server in this process, with its clock, its record, its log and its client in the test's hands.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test is a test")]
+
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -201,11 +203,11 @@ impl AuditSink for TwoVerbs {
     }
 }
 
-/// A JSON-RPC client at the other end of two pipes. Its frames are read by a thread, so that a test
-/// waits without blocking the server.
+/// A JSON-RPC client at the other end of two pipes. Threads write and read its frames, so that a test
+/// never blocks the server that it waits for.
 pub(crate) struct Client {
     /// Gone once the client has said all it had to say.
-    out: Option<PipeWriter>,
+    out: Option<mpsc::Sender<String>>,
     frames: mpsc::Receiver<Value>,
     /// Answers that came before they were asked for.
     early: HashMap<u64, Value>,
@@ -214,9 +216,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn pair() -> (Self, Transport) {
-        let (server_in, out) = pipe().expect("a pipe");
+        let (server_in, output) = pipe().expect("a pipe");
         let (input, server_out) = pipe().expect("a pipe");
+        let (out, unsent) = mpsc::channel(1024);
         let (sender, frames) = mpsc::channel(1024);
+        std::thread::spawn(move || write(output, unsent));
         std::thread::spawn(move || read(input, &sender));
         let client = Self { out: Some(out), frames, early: HashMap::new(), next_id: 1 };
         (client, Transport::new(server_in, server_out))
@@ -233,7 +237,7 @@ impl Client {
     /// One frame, as it is.
     pub(crate) fn send(&mut self, frame: &str) {
         let out = self.out.as_mut().expect("the client has not ended");
-        out.write_all(format!("{frame}\n").as_bytes()).expect("the server reads");
+        out.try_send(format!("{frame}\n")).expect("no story sends a thousand frames at once");
     }
 
     /// Sends a request and goes on; gives its id.
@@ -283,7 +287,7 @@ impl Client {
     /// Calls a tool; gives the `result`.
     pub(crate) async fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let id = self.begin_call(tool, arguments);
-        result(self.answer(id).await)
+        result(&self.answer(id).await)
     }
 
     /// Calls a tool; gives its envelope.
@@ -309,12 +313,19 @@ impl Client {
 }
 
 /// The result of a call, after what is true of every one.
-pub(crate) fn result(answer: Value) -> Value {
+pub(crate) fn result(answer: &Value) -> Value {
     let result = answer["result"].clone();
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no result: {answer}"));
     let as_text: Value = serde_json::from_str(text).expect("the text is the envelope");
     assert_eq!(as_text, result["structuredContent"], "text and structure say the same");
     result
+}
+
+fn write(mut output: PipeWriter, mut frames: mpsc::Receiver<String>) {
+    while let Some(frame) = frames.blocking_recv() {
+        // A server that has stopped reads no more; what it should have read, a story misses.
+        let _ = output.write_all(frame.as_bytes());
+    }
 }
 
 fn read(input: PipeReader, frames: &mpsc::Sender<Value>) {
