@@ -1,4 +1,5 @@
 //! The stories colibri must tell, by topic, in one binary so that the crate is linked once.
 
 mod config;
+mod crash;
 mod proofs;

@@ -225,7 +225,7 @@ impl Closing {
 
 /// Whether the key that signs checkpoints is there, private and readable.
 pub fn signing_key_is_usable(paths: &Paths) -> Result<(), StoreError> {
-    keys::signing(paths).map(drop)
+    keys::read(&paths.key).map(drop)
 }
 
 /// Gives up a log that cannot be used and opens another that names it; `reason` is what opening

@@ -59,7 +59,7 @@ impl Session {
         let mut session = Self { connection, lock, paths, durability: options.durability, signed_size: 0 };
         schema::migrate(&mut session.connection)?;
         match Head::load(&session.connection)? {
-            Some(head) => session.signed_size = verify_end(&session.connection, &session.paths, &head)?,
+            Some(head) => session.signed_size = session.take_up(&head)?,
             None => session.first_log(options, &process)?,
         }
         let now = options.clock.now().wall;
@@ -127,15 +127,14 @@ impl Session {
         process: &str,
     ) -> Result<(String, String), StoreError> {
         self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let old = keys::signing(&self.paths)?;
-        let new = keys::fresh(&self.paths, old.name())?;
-        let (from, to) = (old.verifying_key().to_string(), new.verifying_key().to_string());
-        keys::publish(&self.paths, &new.verifying_key())?;
+        let old = keys::read(&self.paths.key)?;
+        let new = keys::prepare(&self.paths, old.name())?.verifying_key();
+        let (from, to) = (old.verifying_key().to_string(), new.to_string());
         let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
         let now = options.clock.now().wall;
         self.transact(options, process, |ledger| ledger.append(now, event))?;
         self.signed_size = self.sign()?;
-        keys::install(&self.paths, &new)?;
+        keys::adopt(&self.paths, &new)?;
         self.unlock()?;
         Ok((from, to))
     }
@@ -151,7 +150,7 @@ impl Session {
             force_to_disk(&self.connection)?;
         }
         let head = Head::load(&self.connection)?.ok_or_else(|| lost("the database has no log"))?;
-        let key = keys::signing(&self.paths)?;
+        let key = keys::signing(&self.paths, &head.origin)?;
         let signed_size = verify_signed(&self.connection, &self.paths, &head)?;
         if signed_size == head.size() {
             return Ok(signed_size);
@@ -170,6 +169,19 @@ impl Session {
         Ok(head.size())
     }
 
+    /// A log that was there before: finished if its first start was cut short, and verified. One
+    /// that could not be signed any more is refused, rather than written for a while.
+    fn take_up(&self, head: &Head) -> Result<u64, StoreError> {
+        let sql = "SELECT bytes ->> '$.facts.key' FROM record WHERE place = ?";
+        let named = self.connection.query_row(sql, [place(head.log, 0)], |row| row.get::<_, String>(0));
+        if let Ok(named) = named {
+            keys::adopt_if_named(&self.paths, &named)?;
+        }
+        let signed_size = verify_end(&self.connection, &self.paths, head)?;
+        keys::signing(&self.paths, &head.origin)?;
+        Ok(signed_size)
+    }
+
     /// The first log of a database. If anything tells of an earlier one, that one was lost.
     fn first_log(&mut self, options: &Options, process: &str) -> Result<(), StoreError> {
         if notes::exist(&self.paths)? {
@@ -184,7 +196,9 @@ impl Session {
         self.begin_log(options, process, None)
     }
 
-    /// Opens another log with a key of its own, and signs its first record.
+    /// Opens another log with a key of its own, and signs its first record. The key comes into use
+    /// only after the record that names it: a crash in between leaves either no log, or a log that
+    /// the next start finishes.
     fn begin_log(
         &mut self,
         options: &Options,
@@ -192,15 +206,19 @@ impl Session {
         predecessor: Option<Predecessor>,
     ) -> Result<(), StoreError> {
         let origin = format!("colibri/{}", Uuid::now_v7().simple());
-        let key = keys::create(&self.paths, &origin)?.verifying_key().to_string();
+        let key = keys::prepare(&self.paths, &origin)?.verifying_key();
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(StoreError::database("open a log"))?;
         let mut ledger = Ledger::begin(&transaction, &origin, process)?;
-        let opened = LogOpened { key, predecessor, version: options.version.clone() };
+        let opened = LogOpened { key: key.to_string(), predecessor, version: options.version.clone() };
         ledger.append(options.clock.now().wall, Event::LogOpened(opened))?;
         ledger.save()?;
         drop(ledger);
         transaction.commit().map_err(StoreError::database("open a log"))?;
+        if self.durability == Durability::Relaxed {
+            force_to_disk(&self.connection)?;
+        }
+        keys::adopt(&self.paths, &key)?;
         self.signed_size = self.sign()?;
         Ok(())
     }
