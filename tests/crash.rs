@@ -7,4 +7,6 @@
 #![expect(clippy::unwrap_used, reason = "in a story, what must hold and does not is a panic")]
 
 mod kill;
+mod repair;
+mod store;
 mod support;

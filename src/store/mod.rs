@@ -29,7 +29,7 @@ use crate::domain::audit::{Durability, Payloads};
 use crate::domain::clock::Clock;
 use crate::domain::log::Logger;
 
-pub use error::StoreError;
+pub use error::{Harm, StoreError};
 pub use files::Paths;
 pub use keys::public as public_keys;
 pub use notes::Signed;

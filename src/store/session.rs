@@ -2,6 +2,8 @@
 //! the first error that leaves it doubtful.
 
 use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use crate::domain::merkle::{Hash, leaf_hash, root_at};
 use crate::domain::note::Checkpoint;
 
 use super::Options;
-use super::error::StoreError;
-use super::files::{Paths, Presence, sweep};
+use super::error::{Harm, StoreError};
+use super::files::{Paths, Presence, sweep, sync_folder_of};
 use super::keys;
 use super::ledger::{Head, Ledger, StoredNodes, place};
 use super::notes::{self, Signed};
@@ -46,6 +48,14 @@ impl Session {
         presence: &mut Option<Presence>,
         is_live: impl Fn(i64) -> bool,
     ) -> Result<Self, StoreError> {
+        Self::open_checked(options, presence, is_live).map_err(|error| error.in_file(&options.database))
+    }
+
+    fn open_checked(
+        options: &Options,
+        presence: &mut Option<Presence>,
+        is_live: impl Fn(i64) -> bool,
+    ) -> Result<Self, StoreError> {
         let paths = Paths::beside(&options.database);
         paths.prepare()?;
         let lock = paths.write_lock()?;
@@ -55,6 +65,7 @@ impl Session {
             *presence = Some(Presence::announce(&paths)?);
         }
         let process = presence.as_ref().map(|presence| presence.id.clone()).unwrap_or_default();
+        refuse_if_gone(&paths)?;
         let connection = connect(&paths, options.durability)?;
         let mut session = Self { connection, lock, paths, durability: options.durability, signed_size: 0 };
         schema::migrate(&mut session.connection)?;
@@ -82,8 +93,16 @@ impl Session {
         process: &str,
         work: impl FnOnce(&mut Ledger<'_>) -> Result<T, StoreError>,
     ) -> Result<(T, Changes), StoreError> {
+        self.under_lock(|session| session.transact(options, process, work))
+    }
+
+    /// Whatever comes of it, nobody else is kept waiting afterwards.
+    fn under_lock<T>(
+        &mut self,
+        act: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let done = self.transact(options, process, work);
+        let done = act(self);
         self.unlock()?;
         done
     }
@@ -113,10 +132,7 @@ impl Session {
 
     /// Signs the log as it stands on disk, unless it is signed already.
     pub(super) fn checkpoint(&mut self) -> Result<(), StoreError> {
-        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let signed = self.sign();
-        self.unlock()?;
-        self.signed_size = signed?;
+        self.signed_size = self.under_lock(Self::sign)?;
         Ok(())
     }
 
@@ -126,17 +142,17 @@ impl Session {
         options: &Options,
         process: &str,
     ) -> Result<(String, String), StoreError> {
-        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let old = keys::read(&self.paths.key)?;
-        let new = keys::prepare(&self.paths, old.name())?.verifying_key();
-        let (from, to) = (old.verifying_key().to_string(), new.to_string());
-        let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
-        let now = options.clock.now().wall;
-        self.transact(options, process, |ledger| ledger.append(now, event))?;
-        self.signed_size = self.sign()?;
-        keys::adopt(&self.paths, &new)?;
-        self.unlock()?;
-        Ok((from, to))
+        self.under_lock(|session| {
+            let old = keys::read(&session.paths.key)?;
+            let new = keys::prepare(&session.paths, old.name())?.verifying_key();
+            let (from, to) = (old.verifying_key().to_string(), new.to_string());
+            let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
+            let now = options.clock.now().wall;
+            session.transact(options, process, |ledger| ledger.append(now, event))?;
+            session.signed_size = session.sign()?;
+            keys::adopt(&session.paths, &new)?;
+            Ok((from, to))
+        })
     }
 
     fn unlock(&self) -> Result<(), StoreError> {
@@ -184,16 +200,10 @@ impl Session {
 
     /// The first log of a database. If anything tells of an earlier one, that one was lost.
     fn first_log(&mut self, options: &Options, process: &str) -> Result<(), StoreError> {
-        if notes::exist(&self.paths)? {
-            return Err(lost(&format!(
-                "{} has notes, but the database has no log",
-                self.paths.checkpoints.display()
-            )));
+        match witness(&self.paths) {
+            Some(file) => Err(lost(&format!("{} is there, but the database has no log", file.display()))),
+            None => self.begin_log(options, process, None),
         }
-        if self.paths.key.exists() || self.paths.public_keys.exists() {
-            return Err(lost("there is a signing key, but the database has no log"));
-        }
-        self.begin_log(options, process, None)
     }
 
     /// Opens another log with a key of its own, and signs its first record. The key comes into use
@@ -232,24 +242,43 @@ pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), 
     lock.lock().map_err(StoreError::file("lock", &paths.database))?;
     let mut newest = None;
     notes::each(&paths, |note| newest = Some(note))?;
-    if matches!(reason, StoreError::Corrupt { .. }) {
-        let aside = paths.database.with_extension(format!("lost-{}", options.clock.now().wall.0));
-        std::fs::rename(&paths.database, &aside).map_err(StoreError::file("set aside", &paths.database))?;
-        for suffix in ["-wal", "-shm"] {
-            let mut leftover = paths.database.clone().into_os_string();
-            leftover.push(suffix);
-            let _ = std::fs::remove_file(leftover);
-        }
-    }
+    set_aside(&paths, reason, &format!(".lost-{}", options.clock.now().wall.0))?;
     let mut connection = connect(&paths, options.durability)?;
     schema::migrate(&mut connection)?;
     // The head may itself be what is broken; its origin is then only in the note.
-    let origin: Option<String> =
-        connection.query_row("SELECT origin FROM log ORDER BY id DESC LIMIT 1", [], |row| row.get(0)).ok();
-    let origin = origin.or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
+    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).ok();
+    let newest = newest.or_else(|| ask("SELECT note FROM checkpoint ORDER BY log DESC, size DESC LIMIT 1"));
+    let origin = ask("SELECT origin FROM log ORDER BY id DESC LIMIT 1")
+        .or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
     let predecessor = Predecessor { checkpoint: newest, origin, reason: reason.to_string() };
     let mut session = Session { connection, lock, paths, durability: options.durability, signed_size: 0 };
     session.begin_log(options, "accept-loss", Some(predecessor))
+}
+
+/// Keeps what belongs to the old log, out of the new one's way. A damaged database goes first, its
+/// write-ahead log before it: a new database must never find the old one's.
+fn set_aside(paths: &Paths, reason: &StoreError, mark: &str) -> Result<(), StoreError> {
+    let database = &paths.database;
+    let mut moves = Vec::new();
+    if matches!(reason, StoreError::Corrupt { .. }) {
+        let aside = beside(database, mark);
+        moves.push((beside(database, "-shm"), beside(&aside, "-shm")));
+        moves.push((beside(database, "-wal"), beside(&aside, "-wal")));
+        moves.push((database.clone(), aside));
+    }
+    moves.push((paths.checkpoints.clone(), beside(&paths.checkpoints, mark)));
+    if keys::public(paths).is_err() {
+        moves.push((paths.public_keys.clone(), beside(&paths.public_keys, mark)));
+    }
+    for (from, to) in moves {
+        match std::fs::rename(&from, to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(StoreError::file("set aside", &from)(error));
+            }
+            _ => {}
+        }
+    }
+    sync_folder_of(database)
 }
 
 /// What a transaction changed.
@@ -257,6 +286,32 @@ pub(super) struct Changes {
     pub(super) size: u64,
     pub(super) opened: Vec<(i64, Weak<()>)>,
     pub(super) closed: Vec<i64>,
+}
+
+/// A file that only a log with a first record leaves beside the database.
+fn witness(paths: &Paths) -> Option<&Path> {
+    [&paths.checkpoints, &paths.key, &paths.public_keys]
+        .into_iter()
+        .find(|path| path.exists())
+        .map(PathBuf::as_path)
+}
+
+/// Before anything is created: a database that is not there, or empty, where there was one.
+fn refuse_if_gone(paths: &Paths) -> Result<(), StoreError> {
+    let is_there = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.len() > 0);
+    if is_there(&paths.database) || is_there(&beside(&paths.database, "-wal")) {
+        return Ok(());
+    }
+    match witness(paths) {
+        Some(file) => Err(lost(&format!("the database is gone, and {} is there", file.display()))),
+        None => Ok(()),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 fn lost(what: &str) -> StoreError {
@@ -268,7 +323,7 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
     paths.create_database()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection =
-        Connection::open_with_flags(&paths.database, flags).map_err(|error| damaged(paths, &error))?;
+        Connection::open_with_flags(&paths.database, flags).map_err(StoreError::database("be opened"))?;
     let synchronous = if durability == Durability::Relaxed { "NORMAL" } else { "FULL" };
     let pragmas = [
         ("synchronous", synchronous),
@@ -276,35 +331,21 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
         ("trusted_schema", "OFF"),
         ("cell_size_check", "ON"),
     ];
-    connection.busy_timeout(BUSY_PATIENCE).map_err(|error| damaged(paths, &error))?;
+    connection.busy_timeout(BUSY_PATIENCE).map_err(StoreError::database("be opened"))?;
     let journal: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(|error| damaged(paths, &error))?;
+        .map_err(StoreError::database("be opened"))?;
     if journal != "wal" {
         return Err(StoreError::Database {
             action: "keep a write-ahead log",
             cause: format!("it answers {journal}"),
-            fatal: true,
+            harm: Harm::Connection,
         });
     }
     for (name, value) in pragmas {
-        connection.pragma_update(None, name, value).map_err(|error| damaged(paths, &error))?;
+        connection.pragma_update(None, name, value).map_err(StoreError::database("be opened"))?;
     }
     Ok(connection)
-}
-
-fn damaged(paths: &Paths, error: &rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    match error.sqlite_error_code() {
-        Some(DatabaseCorrupt | NotADatabase) => {
-            StoreError::Corrupt { path: paths.database.clone(), what: error.to_string() }
-        }
-        _ => StoreError::Database {
-            action: "open",
-            cause: format!("{} ({})", error, paths.database.display()),
-            fatal: true,
-        },
-    }
 }
 
 /// Under `relaxed`, commits wait in the page cache. One full commit takes them all to disk.

@@ -233,9 +233,7 @@ impl Writer {
                 self.status.send_modify(|status| status.trouble = Some(error.to_string()));
                 // Calls go on without a signature for a while; a broken database stops them.
                 self.size = self.size.min(size);
-                if matches!(error, StoreError::Database { fatal: true, .. } | StoreError::RolledBack { .. }) {
-                    self.poison(error);
-                }
+                self.doubt(error);
             }
         }
         signed
@@ -244,7 +242,9 @@ impl Writer {
     fn rotate_key(&mut self) -> Result<(String, String), StoreError> {
         self.reopen_if_needed()?;
         let process = self.presence.as_ref().map_or("", |presence| &presence.id);
-        self.session.as_mut().expect("reopened just before").rotate_key(&self.options, process)
+        let session = self.session.as_mut().expect("reopened just before");
+        let rotated = session.rotate_key(&self.options, process);
+        rotated.inspect_err(|error| self.doubt(error))
     }
 
     fn reopen_if_needed(&mut self) -> Result<(), StoreError> {
@@ -266,6 +266,13 @@ impl Writer {
             status.signed = signed;
         });
         Ok(())
+    }
+
+    /// A signature that failed stops the calls only if it is the database that failed.
+    fn doubt(&mut self, error: &StoreError) {
+        if matches!(error, StoreError::Database { .. } | StoreError::RolledBack { .. }) {
+            self.poison(error);
+        }
     }
 
     /// After an error that leaves the connection doubtful, nothing is written through it again.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::support::{Answer, Chance, Place, ids, rounds, system};
+use super::support::{Answer, Chance, Place, Ran, ids, rounds, system, tell};
 
 /// Calls on their way at once.
 const WIDTH: u64 = 16;
@@ -60,7 +60,10 @@ fn check_kills(story: &str, place: &Place, may_end: impl Fn(&str) -> bool) {
         unknown += lost;
         rounds_with_loss += usize::from(lost > 0);
     }
-    println!("{story}: {} answered, {unknown} unknown in {rounds_with_loss} rounds", answered.len());
+    tell(format_args!(
+        "{story}: {} answered, {unknown} unknown in {rounds_with_loss} rounds",
+        answered.len()
+    ));
 }
 
 /// SU-3: the very first start can be killed at any of its steps; the next one begins as if nothing
@@ -77,7 +80,7 @@ fn a_first_start_that_is_killed_is_simply_begun_again() {
         let when = 1 + chance.below(12);
         let (place, inject) = (Place::new(), format!("inject={step}:signal=KILL:when={when}"));
         let strace = ["strace", "-f", "-o", "/dev/null", "-e", &inject];
-        let killed = super::support::Ran::of(&mut place.colibri_under(&strace, &["call", "server_ping"]));
+        let killed = Ran::of(&mut place.colibri_under(&strace, &["call", "server_ping"]));
         hits += usize::from(killed.code.is_none());
         let again = place.run(&["call", "server_ping"]);
         assert_eq!(again.code, Some(0), "killed at {step} {when}, and then: {again:?}");
@@ -85,5 +88,5 @@ fn a_first_start_that_is_killed_is_simply_begun_again() {
         assert!(place.actions().iter().all(|action| ["ok", "unknown"].contains(&action.outcome.as_str())));
     }
     assert!(hits > 0, "no start was killed: the story tells nothing");
-    println!("first start: killed {hits} times");
+    tell(format_args!("first start: killed {hits} times"));
 }
