@@ -179,7 +179,6 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        batch.retain(|verb| verb.is_wanted());
         match self.reopen_if_needed().and_then(|()| self.commit(&mut batch)) {
             Ok(undone) => {
                 for (verb, undone) in batch.into_iter().zip(undone) {
@@ -298,6 +297,11 @@ enum Next {
 
 /// One verb in its own savepoint: if it fails, the others stand.
 fn apply_alone(verb: &mut dyn Verb, ledger: &mut Ledger<'_>) -> Result<Option<StoreError>, StoreError> {
+    // Asked here, since the wait for the lock may have outlasted the caller's patience: a call that
+    // was told it did not run must not be found on record later.
+    if !verb.is_wanted() {
+        return Ok(Some(StoreError::Closed));
+    }
     let failed = StoreError::database("keep a savepoint");
     let before = (ledger.head.clone(), ledger.opened.len(), ledger.closed.len());
     let run = |sql| {
