@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::StoreError;
 use super::files::Presence;
@@ -106,6 +106,8 @@ pub(super) struct Writer {
     /// the database but not here was lost to a failed commit; reopening closes it.
     live: HashMap<i64, Weak<()>>,
     size: u64,
+    /// When the next signature is due, if anything is unsigned.
+    sign_by: Option<Instant>,
 }
 
 impl Writer {
@@ -114,7 +116,16 @@ impl Writer {
         inbox: mpsc::Receiver<Request>,
         status: watch::Sender<Status>,
     ) -> Self {
-        Self { options, inbox, status, presence: None, session: None, live: HashMap::new(), size: 0 }
+        Self {
+            options,
+            inbox,
+            status,
+            presence: None,
+            session: None,
+            live: HashMap::new(),
+            size: 0,
+            sign_by: None,
+        }
     }
 
     /// Runs until it is told to close, or every handle to the store is gone.
@@ -137,7 +148,7 @@ impl Writer {
             let after = match next {
                 Next::Request(Request::Verb(first)) => self.serve(first),
                 Next::Request(other) => Some(other),
-                Next::Quiet => {
+                Next::Unsigned => {
                     drop(self.checkpoint());
                     None
                 }
@@ -152,18 +163,22 @@ impl Writer {
         drop(self.checkpoint());
     }
 
-    /// The only waiting the writer does. When something is unsigned, it waits no longer than a
-    /// checkpoint may be late.
+    /// The only waiting the writer does. What is unsigned is signed in time, whether calls stop or
+    /// keep trickling in.
     fn next(&mut self, clockwork: &Runtime) -> Option<Next> {
-        let is_signed = self.session.as_ref().is_none_or(|session| session.signed_size >= self.size);
+        if self.session.as_ref().is_none_or(|session| session.signed_size >= self.size) {
+            self.sign_by = None;
+            return clockwork.block_on(self.inbox.recv()).map(Next::Request);
+        }
+        let sign_by = *self.sign_by.get_or_insert_with(|| Instant::now() + CHECKPOINT_PERIOD);
+        if sign_by <= Instant::now() {
+            self.sign_by = None;
+            return Some(Next::Unsigned);
+        }
         let inbox = &mut self.inbox;
         clockwork.block_on(async {
-            if is_signed {
-                return inbox.recv().await.map(Next::Request);
-            }
-            timeout(CHECKPOINT_PERIOD, inbox.recv())
-                .await
-                .map_or(Some(Next::Quiet), |next| next.map(Next::Request))
+            let next = timeout_at(sign_by, inbox.recv()).await;
+            next.map_or(Some(Next::Unsigned), |next| next.map(Next::Request))
         })
     }
 
@@ -292,7 +307,8 @@ impl Writer {
 
 enum Next {
     Request(Request),
-    Quiet,
+    /// It is time to sign.
+    Unsigned,
 }
 
 /// One verb in its own savepoint: if it fails, the others stand.

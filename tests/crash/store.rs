@@ -2,6 +2,7 @@
 //! under it, or watch its transactions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::app::SystemClock;
@@ -75,6 +76,25 @@ fn a_torn_checkpoint_is_passed_over() {
             let verdict = Reader::open(&place.paths()).unwrap().verify(&mut |_, _| {}).unwrap();
             assert!(verdict.valid, "torn at {kept}: {verdict:?}");
         }
+    });
+}
+
+/// SU-11: what is unsigned is signed within a second or so, also when calls keep trickling in.
+#[test]
+fn a_trickle_of_calls_is_signed_too() {
+    let place = Place::new();
+    block_on(async {
+        let (store, closing) = open(&place);
+        store.ready().await.unwrap();
+        let mut pace = tokio::time::interval(Duration::from_millis(300));
+        let mut calls = 0;
+        while store.status().signed < 2 {
+            pace.tick().await;
+            call(&store, "trickle").await.unwrap();
+            calls += 1;
+            assert!(calls < 20, "no signature during {calls} calls, 300 ms apart");
+        }
+        closing.close().await;
     });
 }
 
