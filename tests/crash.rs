@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "in a story, what must hold and does not is a panic")]
 
 mod kill;
+mod power;
 mod repair;
 mod store;
 mod support;

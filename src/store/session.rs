@@ -36,7 +36,6 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     lock: File,
     paths: Paths,
-    durability: Durability,
     /// The size that the newest checkpoint covers, as far as this process knows.
     pub(super) signed_size: u64,
 }
@@ -67,7 +66,7 @@ impl Session {
         let process = presence.as_ref().map(|presence| presence.id.clone()).unwrap_or_default();
         refuse_if_gone(&paths)?;
         let connection = connect(&paths, options.durability)?;
-        let mut session = Self { connection, lock, paths, durability: options.durability, signed_size: 0 };
+        let mut session = Self { connection, lock, paths, signed_size: 0 };
         schema::migrate(&mut session.connection)?;
         match Head::load(&session.connection)? {
             Some(head) => session.signed_size = session.take_up(&head)?,
@@ -162,9 +161,7 @@ impl Session {
     /// Signs, under the lock. Only what is on disk is signed, and only what extends the last
     /// signature: the same key never signs two histories.
     fn sign(&mut self) -> Result<u64, StoreError> {
-        if self.durability == Durability::Relaxed {
-            force_to_disk(&self.connection)?;
-        }
+        force_to_disk(&self.paths)?;
         let head = Head::load(&self.connection)?.ok_or_else(|| lost("the database has no log"))?;
         let key = keys::signing(&self.paths, &head.origin)?;
         let signed_size = verify_signed(&self.connection, &self.paths, &head)?;
@@ -225,9 +222,7 @@ impl Session {
         ledger.save()?;
         drop(ledger);
         transaction.commit().map_err(StoreError::database("open a log"))?;
-        if self.durability == Durability::Relaxed {
-            force_to_disk(&self.connection)?;
-        }
+        force_to_disk(&self.paths)?;
         keys::adopt(&self.paths, &key)?;
         self.signed_size = self.sign()?;
         Ok(())
@@ -251,7 +246,7 @@ pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), 
     let origin = ask("SELECT origin FROM log ORDER BY id DESC LIMIT 1")
         .or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
     let predecessor = Predecessor { checkpoint: newest, origin, reason: reason.to_string() };
-    let mut session = Session { connection, lock, paths, durability: options.durability, signed_size: 0 };
+    let mut session = Session { connection, lock, paths, signed_size: 0 };
     session.begin_log(options, "accept-loss", Some(predecessor))
 }
 
@@ -348,11 +343,14 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
     Ok(connection)
 }
 
-/// Under `relaxed`, commits wait in the page cache. One full commit takes them all to disk.
-fn force_to_disk(connection: &Connection) -> Result<(), StoreError> {
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; UPDATE log SET size = size WHERE id = (SELECT max(id) FROM log); PRAGMA synchronous = NORMAL;")
-        .map_err(StoreError::database("force its log to disk"))
+/// Takes every commit to disk, also those that another process left in the page cache under `relaxed`:
+/// they are all in the write-ahead log, or were forced to disk when it was folded into the database.
+fn force_to_disk(paths: &Paths) -> Result<(), StoreError> {
+    let log = beside(&paths.database, "-wal");
+    match File::open(&log).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::file("sync", &log)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// What every opening checks: the last records hash and chain to the head, and the log extends what

@@ -24,7 +24,7 @@ pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     pub(crate) database: PathBuf,
     config: PathBuf,
-    _disk: Option<TempDir>,
+    _disk: TempDir,
 }
 
 impl Place {
@@ -32,14 +32,13 @@ impl Place {
     pub(crate) fn new() -> Self {
         let disk = tempfile::tempdir().unwrap();
         let folder = disk.path().canonicalize().unwrap();
-        Self { _disk: Some(disk), ..Self::at(&folder) }
+        let (database, config) = (folder.join("data").join("colibri.db"), folder.join("config.json"));
+        Self { folder, database, config, _disk: disk }
     }
 
-    /// In a folder that somebody else owns.
-    pub(crate) fn at(folder: &Path) -> Self {
-        let config = folder.join("config.json");
-        let database = folder.join("data").join("colibri.db");
-        Self { folder: folder.to_owned(), database, config, _disk: None }
+    /// With the ledger somewhere else.
+    pub(crate) fn with_database(self, database: &Path) -> Self {
+        Self { database: database.to_owned(), ..self }
     }
 
     /// Writes what the audit part of the configuration says.
@@ -73,7 +72,10 @@ impl Place {
             command.arg("--config").arg(&self.config);
         }
         command.args(arguments);
-        for name in ["COLIBRI_MODE", "COLIBRI_LOG", "COLIBRI_STARTUP_TIMEOUT_MS", "COLIBRI_MCP_TIMEOUT"] {
+        #[expect(clippy::disallowed_methods, reason = "what steers the stories must not steer colibri")]
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"COLIBRI_"))
+        {
             command.env_remove(name);
         }
         // No configuration of whoever runs the tests counts.
@@ -149,7 +151,8 @@ pub(crate) struct Client {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
-    next_id: u64,
+    asked: u64,
+    answered: u64,
 }
 
 /// What a call was answered.
@@ -194,10 +197,10 @@ impl Client {
             String::from_utf8_lossy(&text).into_owned()
         });
         let stdin = child.stdin.take();
-        let mut client =
-            Self { name: name.to_owned(), child, stdin, lines, stderr: Some(stderr), next_id: 0 };
+        let (name, stderr) = (name.to_owned(), Some(stderr));
+        let mut client = Self { name, child, stdin, lines, stderr, asked: 0, answered: 0 };
         client.say(&json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": {
-            "protocolVersion": REVISION, "capabilities": {}, "clientInfo": { "name": name, "version": "1" } } }));
+            "protocolVersion": REVISION, "capabilities": {}, "clientInfo": { "name": client.name, "version": "1" } } }));
         client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         client
     }
@@ -215,21 +218,17 @@ impl Client {
 
     /// Asks, and does not wait.
     pub(crate) fn ask(&mut self, tool: &str) {
-        self.next_id += 1;
+        self.asked += 1;
         let params = json!({ "name": tool, "arguments": {} });
-        self.say(&json!({ "jsonrpc": "2.0", "id": self.next_id, "method": "tools/call", "params": params }));
-    }
-
-    pub(crate) fn asked(&self) -> u64 {
-        self.next_id
+        self.say(&json!({ "jsonrpc": "2.0", "id": self.asked, "method": "tools/call", "params": params }));
     }
 
     /// The next answer to a call; `None` once the server is gone.
-    pub(crate) fn answer(&self) -> Option<Answer> {
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
         self.answer_within(PATIENCE).unwrap_or_else(|()| panic!("{}: no answer in {PATIENCE:?}", self.name))
     }
 
-    pub(crate) fn answer_within(&self, patience: Duration) -> Result<Option<Answer>, ()> {
+    pub(crate) fn answer_within(&mut self, patience: Duration) -> Result<Option<Answer>, ()> {
         loop {
             let line = match self.lines.recv_timeout(patience) {
                 Ok(line) => line,
@@ -240,6 +239,7 @@ impl Client {
                 .unwrap_or_else(|error| panic!("not a frame on stdout: {line:?}: {error}"));
             let result = message["result"].take();
             if let Some(call) = result["_meta"]["colibri/correlationId"].as_str() {
+                self.answered += 1;
                 return Ok(Some(Answer {
                     call: call.to_owned(),
                     envelope: result["structuredContent"].clone(),
@@ -264,8 +264,8 @@ impl Client {
     pub(crate) fn storm(&mut self, width: u64, count: u64) -> Vec<Answer> {
         let mut answers = Vec::new();
         while (answers.len() as u64) < count {
-            while self.asked() < answers.len() as u64 + width {
-                self.ask(if self.asked() % 3 == 2 { "server_health" } else { "server_ping" });
+            while self.asked < self.answered + width {
+                self.ask(if self.asked % 3 == 2 { "server_health" } else { "server_ping" });
             }
             match self.answer() {
                 Some(answer) => answers.push(answer),
@@ -339,6 +339,69 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 #[expect(clippy::disallowed_methods, reason = "the stories are about processes")]
 pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(name)
+}
+
+/// Tells a story in a mount namespace of its own: this binary again, with that one story. Whatever it
+/// mounts is gone with its last process, however that ends.
+///
+/// `name` is `concat!(module_path!(), "::the_story")`. A machine without root fails, unless
+/// `COLIBRI_NO_POWER_CUT=1` says that this is known.
+#[track_caller]
+pub(crate) fn in_own_mounts(name: &str, story: impl FnOnce()) {
+    if variable("COLIBRI_OWN_MOUNTS").is_some() {
+        return story();
+    }
+    if variable("COLIBRI_NO_POWER_CUT").as_deref() == Some("1") {
+        return tell(format_args!("not told, since COLIBRI_NO_POWER_CUT=1: {name}"));
+    }
+    let (_, name) = name.split_once("::").unwrap();
+    let own = ["--mount", "--propagation", "private", "--"];
+    let story = ["--exact", name, "--nocapture", "--test-threads=1"];
+    let mut command = program("unshare");
+    command.args(own).arg(std::env::current_exe().unwrap()).args(story).env("COLIBRI_OWN_MOUNTS", "1");
+    let ran = Ran::of(&mut command);
+    tell(format_args!("{}{}", ran.stdout, ran.stderr));
+    assert!(
+        ran.code == Some(0) && ran.stdout.contains("1 passed"),
+        "{name} failed in its own mount namespace, as told above. It needs root and loop devices; \
+         set COLIBRI_NO_POWER_CUT=1 on a machine that has none"
+    );
+}
+
+/// A small ext4 on a loop device, inside [`in_own_mounts`] only. The kernel frees the device with the
+/// mount.
+pub(crate) struct Disk {
+    pub(crate) mount: PathBuf,
+    image: PathBuf,
+    _folder: TempDir,
+}
+
+impl Disk {
+    pub(crate) fn new(mebibytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (mount, image) = (folder.path().join("mount"), folder.path().join("image"));
+        std::fs::create_dir(&mount).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
+        system("e2fsprogs", &["mkfs.ext4", "-q", "-F", "-m", "0", image.to_str().unwrap()]);
+        let disk = Self { mount, image, _folder: folder };
+        disk.mount();
+        disk
+    }
+
+    pub(crate) fn mount(&self) {
+        system("mount", &["mount", "-o", "loop", self.image.to_str().unwrap(), self.mount.to_str().unwrap()]);
+    }
+
+    pub(crate) fn unmount(&self) {
+        system("mount", &["umount", self.mount.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a story that failed may have left something open.
+        let _ = program("umount").arg("-l").arg(&self.mount).output();
+    }
 }
 
 /// Runs a tool of the system; a machine that lacks it is told which package has it.
