@@ -6,8 +6,12 @@
 
 #![expect(clippy::unwrap_used, reason = "in a story, what must hold and does not is a panic")]
 
+mod crowd;
+mod durability;
+mod faults;
 mod kill;
 mod power;
+mod refusals;
 mod repair;
 mod store;
 mod support;

@@ -30,7 +30,7 @@ fn a_strict_storm_that_is_killed_loses_no_end_it_answered() {
 fn check_kills(story: &str, place: &Place, may_end: impl Fn(&str) -> bool) {
     let mut chance = Chance::new(story);
     let (mut answered, mut unknown, mut rounds_with_loss) = (BTreeSet::new(), 0, 0);
-    for round in 0..rounds(10, 100) {
+    for round in 0..rounds(20, 200) {
         let name = format!("round {round}");
         let mut client = place.serve(&name);
         let mut answers = client.storm(WIDTH, chance.below(200));

@@ -86,10 +86,10 @@ fn a_trickle_of_calls_is_signed_too() {
     block_on(async {
         let (store, closing) = open(&place);
         store.ready().await.unwrap();
-        let mut pace = tokio::time::interval(Duration::from_millis(300));
+        let mut beat = tokio::time::interval(Duration::from_millis(300));
         let mut calls = 0;
         while store.status().signed < 2 {
-            pace.tick().await;
+            beat.tick().await;
             call(&store, "trickle").await.unwrap();
             calls += 1;
             assert!(calls < 20, "no signature during {calls} calls, 300 ms apart");

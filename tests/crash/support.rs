@@ -205,10 +205,6 @@ impl Client {
         client
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// A server that is gone does not hear it; that is the story's to find out.
     fn say(&mut self, message: &Value) {
         if let Some(stdin) = &mut self.stdin {
