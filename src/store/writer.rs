@@ -160,7 +160,10 @@ impl Writer {
                 Some(Request::Verb(_)) | None => {}
             }
         }
-        drop(self.checkpoint());
+        // A ledger that was refused is left alone, also at the end.
+        if self.session.is_some() {
+            drop(self.checkpoint());
+        }
     }
 
     /// The only waiting the writer does. What is unsigned is signed in time, whether calls stop or

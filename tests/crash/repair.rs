@@ -57,7 +57,7 @@ fn a_loss_is_accepted_only_on_request_and_the_new_log_names_the_old() {
     });
     check("the database is gone", "the database is gone", |place| fs::remove_file(&place.database).unwrap());
     check("the database is emptied", "the database is gone", |place| {
-        fs::write(&place.database, b"").unwrap()
+        fs::write(&place.database, b"").unwrap();
     });
 }
 
