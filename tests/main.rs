@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
 mod config;
+mod crash;
 mod docs;
 mod interop;
 mod proofs;

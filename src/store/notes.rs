@@ -1,12 +1,12 @@
 //! The file of signed checkpoints: outside the database, appended, never rewritten.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 
 use crate::domain::note::{Checkpoint, VerifyingKey};
 
 use super::error::StoreError;
-use super::files::{Paths, private};
+use super::files::{Paths, private, sync_folder_of};
 
 /// The newest note is looked for in this much of the file's end.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -20,11 +20,30 @@ pub struct Signed {
     pub note: String,
 }
 
-/// Appends a note and forces it to disk before anybody relies on it.
+/// Appends a note and forces it to disk before anybody relies on it. A full disk may tear it: what
+/// was torn now is taken back, and what a crash left torn is cut off, since it would run into the
+/// next note and make both look forged.
 pub(super) fn append(paths: &Paths, note: &str) -> Result<(), StoreError> {
-    let mut file = private(OpenOptions::new().append(true).create(true), &paths.checkpoints)?;
-    let written = file.write_all(format!("{note}\n").as_bytes()).and_then(|()| file.sync_data());
-    written.map_err(StoreError::file("append to", &paths.checkpoints))
+    let path = &paths.checkpoints;
+    let failed = StoreError::file("append to", path);
+    let mut file = private(OpenOptions::new().read(true).append(true).create(true), path)?;
+    let is_new = file.metadata().map_err(&failed)?.len() == 0;
+    let whole = whole_length(&mut file).map_err(&failed)?;
+    file.set_len(whole).map_err(&failed)?;
+    if let Err(error) = file.write_all(format!("{note}\n").as_bytes()).and_then(|()| file.sync_data()) {
+        let _ = file.set_len(whole);
+        return Err(failed(error));
+    }
+    if is_new { sync_folder_of(path) } else { Ok(()) }
+}
+
+/// The length of the file up to its last line end.
+fn whole_length(file: &mut File) -> std::io::Result<u64> {
+    let from = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    Ok(tail.iter().rposition(|byte| *byte == b'\n').map_or(from, |end| from + end as u64 + 1))
 }
 
 /// The newest note, if the file has any.
@@ -48,11 +67,6 @@ pub(super) fn each(paths: &Paths, visit: impl FnMut(String)) -> Result<(), Store
     each_note(file, visit).map_err(StoreError::file("read", &paths.checkpoints))
 }
 
-/// Whether anything was ever signed.
-pub(super) fn exist(paths: &Paths) -> Result<bool, StoreError> {
-    Ok(open(paths)?.is_some())
-}
-
 fn open(paths: &Paths) -> Result<Option<File>, StoreError> {
     match File::open(&paths.checkpoints) {
         Ok(file) => Ok(Some(file)),
@@ -62,17 +76,22 @@ fn open(paths: &Paths) -> Result<Option<File>, StoreError> {
 }
 
 /// A note is a signature line and the four lines before it. Reading it from its end makes a torn
-/// append harmless: it is passed over, and the next note stands whole behind it.
+/// append harmless: lines without a signature are passed over, and so is one without an end.
 fn each_note(file: File, mut visit: impl FnMut(String)) -> std::io::Result<()> {
+    let mut file = BufReader::new(file);
     let mut window: Vec<String> = Vec::with_capacity(5);
-    for line in BufReader::new(file).split(b'\n') {
+    loop {
+        let mut line = Vec::new();
+        file.read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Ok(());
+        }
         if window.len() == 5 {
             window.remove(0);
         }
-        window.push(String::from_utf8_lossy(&line?).into_owned());
+        window.push(String::from_utf8_lossy(&line).into_owned());
         if window.len() == 5 && window[4].starts_with("— ") {
-            visit(window.join("\n") + "\n");
+            visit(window.concat());
         }
     }
-    Ok(())
 }

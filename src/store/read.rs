@@ -95,12 +95,7 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&paths.database, flags).map_err(&failed)?;
         connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(&failed)?;
-        let version = schema::version(&connection).map_err(|error| match error {
-            StoreError::Database { cause, .. } => {
-                StoreError::Corrupt { path: paths.database.clone(), what: cause }
-            }
-            other => other,
-        })?;
+        let version = schema::version(&connection).map_err(|error| error.in_file(&paths.database))?;
         schema::check(version)?;
         Ok(Self { connection, paths: paths.clone() })
     }
@@ -114,11 +109,11 @@ impl Reader {
         self.head().map(|head| (head.origin.clone(), head.size()))
     }
 
-    /// How many calls are open, in all logs and processes.
+    /// How many calls of the newest log are open, in all processes.
     pub fn open_calls(&self) -> Result<u64, StoreError> {
-        let count = self
-            .connection
-            .query_row("SELECT count(*) FROM call WHERE exit IS NULL", [], |row| row.get::<_, i64>(0));
+        let sql = "SELECT count(*) FROM call WHERE exit IS NULL AND number >= ?";
+        let first = place(self.head()?.log, 0);
+        let count = self.connection.query_row(sql, [first], |row| row.get::<_, i64>(0));
         count.map(i64::cast_unsigned).map_err(StoreError::database("count its open calls"))
     }
 
