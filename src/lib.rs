@@ -21,3 +21,10 @@ pub mod serve;
 pub mod app;
 
 pub mod cli;
+
+pub use app::{Server, StartError};
+pub use domain::audit::{AuditError, AuditSink, Enter, Exit, NoAudit};
+pub use domain::failure::Refusal;
+pub use domain::mode::Mode;
+pub use serve::Transport;
+pub use tools::{Context, RegisterError, ToolConfig, ToolError};

@@ -240,6 +240,12 @@ fn all_mistakes_are_told_at_once_but_not_without_end() {
     assert_eq!(error.problems.len(), 3);
     let many: Vec<String> = (0..5000).map(|number| format!("\"k{number}\": 1")).collect();
     assert_eq!(World::asked(&format!("{{{}}}", many.join(","))).warnings().len(), 101);
+    // One endless line or name is told, not repeated.
+    let long = "k".repeat(100_000);
+    for text in [format!("{{\"{long}\": 1}}"), format!("{{\"mcpServers\": {{\"{long}\": 1}}}}")] {
+        let warnings = World::asked(&text).load().expect("warnings only").warnings;
+        assert!(warnings.iter().all(|warning| warning.to_string().len() < 500), "{}", warnings.len());
+    }
 }
 
 #[test]

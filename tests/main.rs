@@ -1,5 +1,10 @@
 //! The stories colibri must tell, by topic, in one binary so that the crate is linked once.
 
+#![expect(clippy::disallowed_methods, reason = "stories start real processes")]
+
 mod config;
+mod docs;
+mod interop;
 mod proofs;
 mod tamper;
+mod tidy;

@@ -57,7 +57,6 @@ pub(super) struct File {
     pub queues: BTreeMap<String, Queue>,
     /// The servers, by name. What other clients' READMEs call `mcpServers` can be pasted here.
     #[serde(skip_serializing)]
-    #[schemars(extend("x-aliases" = ["servers"]))]
     pub mcp_servers: BTreeMap<String, ServerConfig>,
 }
 

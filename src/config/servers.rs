@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::json;
 
-use super::check::{Weight, check};
+use super::check::{Weight, check, short};
 use super::dialect;
 use super::expand::Variables;
 use super::keys::File;
@@ -87,7 +87,7 @@ impl<'a> Collector<'a> {
             let (span, name) = (field.name_span, field.name.clone());
             if let Some(stronger) = self.by_name.get(&name) {
                 let other = &self.servers[*stronger].origin;
-                let message = format!("server `{name}` is not used: {other} has one of that name");
+                let message = format!("server `{}` is not used: {other} has one of that name", short(&name));
                 report.warn(Problem::new(source.place(span), message, "rename one"));
                 continue;
             }
@@ -98,7 +98,7 @@ impl<'a> Collector<'a> {
                 }
                 Err(Unusable::Broken(problem)) => {
                     let reason = problem.line();
-                    let message = format!("server `{name}` is disabled: {}", problem.message);
+                    let message = format!("server `{}` is disabled: {}", short(&name), problem.message);
                     report.warn(Problem { message, ..problem });
                     State::Disabled { reason, broken: true }
                 }
@@ -127,7 +127,10 @@ impl<'a> Collector<'a> {
             let (server, owner) = (&servers[index], &servers[*owner]);
             let message = format!(
                 "server `{}` is disabled: its tools would be named `{}__…` like those of `{}` ({})",
-                server.name, server.slug, owner.name, owner.origin
+                short(&server.name),
+                short(&server.slug),
+                short(&owner.name),
+                owner.origin
             );
             let problem = Problem::new(server.origin.to_string(), message, "rename one");
             servers[index].state = State::Disabled { reason: problem.line(), broken: true };
@@ -166,12 +169,13 @@ impl<'a> Collector<'a> {
             if finding.weight != Weight::Stranger {
                 return Err(broken(finding.span, finding.message, finding.remedy));
             }
-            let message = format!("server `{name}`: {}", finding.message);
+            let message = format!("server `{}`: {}", short(&name), finding.message);
             report.warn(Problem::new(source.place(finding.span), message, finding.remedy));
         }
         let mut config = self.typed(&node).map_err(|message| broken(name_span, message, String::new()))?;
         if let Some(timeout) = node.get("timeout").filter(|_| config.timeout.0 < TIMEOUT_MS_SUSPICIOUS) {
-            let message = format!("server `{name}`: `timeout` is {} milliseconds", config.timeout.0);
+            let message =
+                format!("server `{}`: `timeout` is {} milliseconds", short(&name), config.timeout.0);
             let remedy = "if seconds were meant, write three zeros more";
             report.warn(Problem::new(source.place(timeout.span), message, remedy));
         }

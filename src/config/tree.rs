@@ -31,6 +31,9 @@ const SYNTAX: ParseOptions = ParseOptions {
 /// How much of a long line an excerpt shows on either side of the place, in characters.
 const EXCERPT_CHARS_EACH_SIDE: usize = 50;
 
+/// A longer line was not written by a person, and is not read by one.
+const EXCERPT_LINE_BYTES_MAX: usize = 4096;
+
 /// Bytes of the text, from and up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -146,33 +149,36 @@ impl Source {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Problem {
-        let excerpt = Some(self.excerpt(span, plain));
+        let excerpt = self.excerpt(span, plain);
         Problem { excerpt, ..Problem::new(self.place(span), message, remedy) }
     }
 
     /// `colibri.json:3:11`.
     pub(super) fn place(&self, span: Span) -> String {
-        let (line, column) = self.line_and_column(span.start);
-        format!("{}:{line}:{column}", self.path.display())
+        let (line, before) = self.line_and_before(span.start);
+        format!("{}:{line}:{}", self.path.display(), before.chars().count() + 1)
     }
 
     pub(super) fn origin(&self, span: Span) -> Origin {
-        Origin::File { path: self.path.clone(), line: self.line_and_column(span.start).0 }
+        Origin::File { path: self.path.clone(), line: self.line_and_before(span.start).0 }
     }
 
-    fn line_and_column(&self, at: usize) -> (usize, usize) {
+    /// The line a byte is in, and the text of that line before it.
+    fn line_and_before(&self, at: usize) -> (usize, &str) {
         let line = self.line_starts.partition_point(|start| *start <= at).max(1);
-        let before = self.text.get(self.line_starts[line - 1]..at).unwrap_or_default();
-        (line, before.chars().count() + 1)
+        (line, self.text.get(self.line_starts[line - 1]..at).unwrap_or_default())
     }
 
-    fn excerpt(&self, span: Span, plain: Option<Span>) -> String {
-        let (line, column) = self.line_and_column(span.start);
+    fn excerpt(&self, span: Span, plain: Option<Span>) -> Option<String> {
+        let (line, before) = self.line_and_before(span.start);
         let start = self.line_starts[line - 1];
         let text = self.text[start..].lines().next().unwrap_or_default();
+        if text.len() > EXCERPT_LINE_BYTES_MAX {
+            return None;
+        }
         let plain = plain.filter(|plain| !self.text[plain.start..].starts_with(['{', '[']));
         let plain = plain.map(|plain| plain.start.saturating_sub(start)..plain.end.saturating_sub(start));
-        let before = column - 1;
+        let before = before.chars().count();
         let length = self.text.get(span.start..span.end).map_or(1, |text| text.chars().count().max(1));
         let from = before.saturating_sub(EXCERPT_CHARS_EACH_SIDE);
         let shown = masked(text, &plain.unwrap_or(0..0));
@@ -181,7 +187,7 @@ impl Source {
         let carets = length.min(window.chars().count().saturating_sub(before - from)).max(1);
         let (number, margin) = (line.to_string(), " ".repeat(line.to_string().len()));
         let (gap, carets) = (" ".repeat(before - from), "^".repeat(carets));
-        format!("  {number} | {window}\n  {margin} | {gap}{carets}")
+        Some(format!("  {number} | {window}\n  {margin} | {gap}{carets}"))
     }
 
     /// A span that lies in the text and on character boundaries, whatever the parser said.

@@ -8,7 +8,7 @@ use crate::domain::audit::{AuditError, AuditSink, CallId, Durability, Enter, Exi
 use super::calls::Entry;
 use super::{Store, StoreError};
 
-/// Keeps the open entries between enter and exit; see [`Entry`].
+/// Keeps the entry of every open call between its enter and its exit.
 pub struct LedgerSink {
     store: Store,
     open: Mutex<HashMap<CallId, Entry>>,

@@ -66,8 +66,8 @@ fn clients() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "VS Code",
-            r#"{"inputs": [], "servers": {"play": {"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/work/.env", "sandboxEnabled": true, "sandbox": {"filesystem": {"allowWrite": ["/work"], "denyRead": ["/secret"]}, "network": {"allowedDomains": ["example.com"]}}, "dev": {"watch": "src"}}}}"#,
-            json!({"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/work/.env",
+            r#"{"inputs": [], "servers": {"play": {"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/project/.env", "sandboxEnabled": true, "sandbox": {"filesystem": {"allowWrite": ["/work"], "denyRead": ["/secret"]}, "network": {"allowedDomains": ["example.com"]}}, "dev": {"watch": "src"}}}}"#,
+            json!({"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/project/.env",
                 "sandbox": {"level": "standard", "allowDegraded": [], "filesystem": {"allowRead": [], "allowWrite": ["/work"], "denyRead": ["/secret"], "denyWrite": []},
                     "network": {"allowedDomains": ["example.com"], "deniedDomains": []}}}),
         ),
