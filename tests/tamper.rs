@@ -8,6 +8,5 @@ mod files;
 mod forger;
 mod ledger;
 mod offline;
-mod page;
 mod random;
 mod strangers;

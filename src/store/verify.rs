@@ -3,7 +3,7 @@
 //!
 //! Owns: the walk along the log and the verdict; `verify/beside` compares the tables that are derived
 //! from it. The log is read in ranges, because one long read would keep the write-ahead log from being
-//! recycled; its end is read in one snapshot, because a writer may be at work.
+//! recycled; each is one snapshot, its end together with the head, because a writer may be at work.
 
 mod beside;
 
@@ -68,14 +68,16 @@ impl Reader {
     pub fn verify(&self, progress: Progress<'_>) -> Result<Verdict, StoreError> {
         let mut walk = Walk::new(self)?;
         let about = walk.head.size.cast_unsigned();
-        while walk.range()? == RANGE_RECORDS as usize {
+        loop {
+            let snapshot = self.connection.unchecked_transaction();
+            let snapshot = snapshot.map_err(StoreError::database("read its records"))?;
+            let is_end = walk.range()? < RANGE_RECORDS as usize;
             progress(walk.count, about.max(walk.count));
+            if is_end {
+                return walk.finish();
+            }
+            drop(snapshot);
         }
-        let snapshot = self.connection.unchecked_transaction();
-        let _snapshot = snapshot.map_err(StoreError::database("read its end"))?;
-        while walk.range()? > 0 {}
-        progress(walk.count, walk.count);
-        walk.finish()
     }
 }
 

@@ -25,6 +25,12 @@ fn the_go_checksum_database_agrees() {
     agree(&build_go(workspace.path()), &[], 2000);
 }
 
+/// SU-11: the page that explains it all is typed in, line by line.
+#[test]
+fn the_life_of_a_proof_is_as_its_page_tells() {
+    crate::docs::run_page("docs/life-of-a-proof.md");
+}
+
 /// The program accepts every file and refuses every changed one.
 #[track_caller]
 fn agree(program: &Path, arguments: &[&str], changes: usize) {
