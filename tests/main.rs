@@ -9,4 +9,5 @@ mod interop;
 mod proofs;
 mod server;
 mod support;
+mod tamper;
 mod tidy;

@@ -1,7 +1,7 @@
 //! The file of signed checkpoints: outside the database, appended, never rewritten.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 
 use crate::domain::note::{Checkpoint, VerifyingKey};
 
@@ -20,30 +20,14 @@ pub struct Signed {
     pub note: String,
 }
 
-/// Appends a note and forces it to disk before anybody relies on it. A full disk may tear it: what
-/// was torn now is taken back, and what a crash left torn is cut off, since it would run into the
-/// next note and make both look forged.
+/// Appends a note and forces it to disk before anybody relies on it.
 pub(super) fn append(paths: &Paths, note: &str) -> Result<(), StoreError> {
-    let path = &paths.checkpoints;
-    let failed = StoreError::file("append to", path);
-    let mut file = private(OpenOptions::new().read(true).append(true).create(true), path)?;
-    let is_new = file.metadata().map_err(&failed)?.len() == 0;
-    let whole = whole_length(&mut file).map_err(&failed)?;
-    file.set_len(whole).map_err(&failed)?;
-    if let Err(error) = file.write_all(format!("{note}\n").as_bytes()).and_then(|()| file.sync_data()) {
-        let _ = file.set_len(whole);
-        return Err(failed(error));
-    }
-    if is_new { sync_folder_of(path) } else { Ok(()) }
-}
-
-/// The length of the file up to its last line end.
-fn whole_length(file: &mut File) -> std::io::Result<u64> {
-    let from = file.metadata()?.len().saturating_sub(TAIL_BYTES);
-    file.seek(SeekFrom::Start(from))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    Ok(tail.iter().rposition(|byte| *byte == b'\n').map_or(from, |end| from + end as u64 + 1))
+    let is_new = !paths.checkpoints.exists();
+    let mut file = private(OpenOptions::new().append(true).create(true), &paths.checkpoints)?;
+    // The newline in front ends whatever an append that was cut has left.
+    let written = file.write_all(format!("\n{note}").as_bytes()).and_then(|()| file.sync_data());
+    written.map_err(StoreError::file("append to", &paths.checkpoints))?;
+    if is_new { sync_folder_of(&paths.checkpoints) } else { Ok(()) }
 }
 
 /// The newest note, if the file has any.
@@ -75,23 +59,67 @@ fn open(paths: &Paths) -> Result<Option<File>, StoreError> {
     }
 }
 
+/// The key's id and the signature, 68 bytes, in base64.
+const SIGNATURE_CHARACTERS: usize = 92;
+
 /// A note is a signature line and the four lines before it. Reading it from its end makes a torn
-/// append harmless: lines without a signature are passed over, and so is one without an end.
+/// append harmless: it is passed over, and the next note stands whole behind it. Who tears a note on
+/// purpose has removed it, which shows in the database.
 fn each_note(file: File, mut visit: impl FnMut(String)) -> std::io::Result<()> {
-    let mut file = BufReader::new(file);
     let mut window: Vec<String> = Vec::with_capacity(5);
-    loop {
-        let mut line = Vec::new();
-        file.read_until(b'\n', &mut line)?;
-        if line.last() != Some(&b'\n') {
-            return Ok(());
-        }
+    for line in BufReader::new(file).split(b'\n') {
         if window.len() == 5 {
             window.remove(0);
         }
-        window.push(String::from_utf8_lossy(&line).into_owned());
-        if window.len() == 5 && window[4].starts_with("— ") {
-            visit(window.concat());
+        window.push(String::from_utf8_lossy(&line?).into_owned());
+        if window.len() == 5 && is_signature(&window[4]) {
+            visit(window.join("\n") + "\n");
+        }
+    }
+    Ok(())
+}
+
+fn is_signature(line: &str) -> bool {
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let last = line.strip_prefix("— ").and_then(|rest| rest.rsplit(' ').next());
+    last.is_some_and(|word| word.len() == SIGNATURE_CHARACTERS && word.chars().all(is_base64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::merkle::EMPTY_ROOT;
+    use crate::domain::note::SigningKey;
+
+    /// SU-11: a disk that fills up or a power cut in the middle of a note costs that note only,
+    /// wherever it was cut.
+    #[test]
+    fn a_note_that_was_cut_is_passed_over_and_the_next_one_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::beside(&folder.path().join("ledger.db"));
+        let key = SigningKey::from_seed("colibri/a", [7; 32]).unwrap();
+        let keys = [key.verifying_key()];
+        let note = |size| {
+            let checkpoint = Checkpoint { origin: "colibri/a".to_owned(), size, root: EMPTY_ROOT };
+            checkpoint.sign(&key).unwrap().into_string()
+        };
+        let sizes = || {
+            let mut sizes = Vec::new();
+            each(&paths, |note| sizes.push(Checkpoint::open(&note, &keys).unwrap().size)).unwrap();
+            sizes
+        };
+        let cut = format!("\n{}", note(256));
+        // Cut between the bytes of a character too: the dash of the signature line has three. The
+        // last newline is no loss.
+        for length in 0..cut.len() - 1 {
+            std::fs::remove_file(&paths.checkpoints).ok();
+            append(&paths, &note(1)).unwrap();
+            let mut file = OpenOptions::new().append(true).open(&paths.checkpoints).unwrap();
+            file.write_all(&cut.as_bytes()[..length]).unwrap();
+            assert_eq!(last(&paths, &keys).unwrap().unwrap().checkpoint.size, 1, "cut after {length}");
+            append(&paths, &note(300)).unwrap();
+            assert_eq!(sizes(), [1, 300], "cut after {length}");
+            assert_eq!(last(&paths, &keys).unwrap().unwrap().checkpoint.size, 300, "cut after {length}");
         }
     }
 }

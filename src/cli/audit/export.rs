@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::domain::proof::bundle::BundleHeader;
+use crate::domain::proof::bundle::{BundleHeader, BundleVerifier};
 use crate::store::Reader;
 
 use super::super::fault::{Exit, Fault};
@@ -36,6 +36,8 @@ pub(crate) struct ExportArguments {
 pub(super) fn prove(reader: &Reader, arguments: &ProveArguments) -> Result<(), Fault> {
     let ProveArguments { index, output } = arguments;
     let proof = reader.prove(*index)?;
+    // What would be refused is not handed out.
+    proof.verify(proof.extra.as_deref().unwrap_or_default(), &reader.keys()?).map_err(broken)?;
     let output = output.clone().unwrap_or_else(|| format!("record-{index}.tlog-proof").into());
     write_file(&output, &proof.to_string())?;
     told(&output, &format!("record {index}"))
@@ -55,22 +57,34 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
         let mut file = File::create(output).map_err(failed)?;
         Box::new(move |text| file.write_all(text.as_bytes()).map_err(failed))
     };
+    // Checked as it is written: what would be refused is not handed out unnoticed.
+    let mut verifier = BundleVerifier::default();
+    let mut write = |text: &str| {
+        text.split_inclusive('\n')
+            .try_for_each(|line| verifier.push(line.as_bytes()).map(drop))
+            .map_err(broken)?;
+        write(text)
+    };
     write(&header)?;
     let mut next = 0;
     while next < records {
         let rows = reader.records(next, RANGE_RECORDS.min(records - next))?;
         if rows.is_empty() {
-            return Err(Fault::new(
-                Exit::VerificationFailed,
-                format!("record {next} is missing; run `colibri audit verify`"),
-            ));
+            let what = format!("record {next} is missing; run `colibri audit verify`");
+            return Err(Fault::new(Exit::VerificationFailed, what));
         }
         next += rows.len() as u64;
         write(&rows.iter().map(|row| row.bytes.clone() + "\n").collect::<String>())?;
     }
     write(&format!("\n{}", signed.note))?;
-    drop(write);
+    verifier.finish(&reader.keys()?).map_err(broken)?;
     told(output, &format!("{records} records"))
+}
+
+/// The ledger is not what was signed, so that nothing can be proved from it.
+fn broken(error: impl std::fmt::Display) -> Fault {
+    let message = format!("the ledger is broken: {error}; run `colibri audit verify`");
+    Fault::new(Exit::VerificationFailed, message)
 }
 
 /// Says what to do next, to people.
