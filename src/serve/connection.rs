@@ -160,19 +160,23 @@ impl<P: CallPath> Connection<P> {
         }
     }
 
-    /// Waits for a place in flight, then lets the call go its own way.
+    /// Enters a call and lets it go its own way. Reading waits only here, where yet another call finds
+    /// as many waiting as may run; until then whatever else the client says is heard, a cancellation
+    /// above all.
     async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
         let Asked { id, tool, arguments, caller, answer } = asked;
-        let cancel = self.in_flight.token();
-        let call = self.calls.arrival(&tool, arguments, caller, cancel.clone());
-        let admitted = tokio::select! {
+        let entered = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
-            admitted = self.in_flight.admit(id.clone(), cancel, bytes) => admitted,
+            () = self.in_flight.room() => {
+                let cancel = self.in_flight.token();
+                self.in_flight.enter(id.clone(), cancel.clone(), bytes).map(|ticket| (ticket, cancel))
+            }
         };
-        match admitted {
+        match entered {
             Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
-            Ok(ticket) => {
+            Ok((ticket, cancel)) => {
+                let call = self.calls.arrival(&tool, arguments, caller, cancel);
                 let running = run_call(self.calls.clone(), call, ticket, id, answer, self.logger.clone());
                 Pending::Call(Box::pin(running))
             }
@@ -241,16 +245,18 @@ impl Input {
     }
 }
 
-/// One call, from its place to its answer. `None` if the client took it back.
+/// One call, from its arrival to its answer. `None` if the client took it back.
 async fn run_call(
     calls: impl CallPath,
     call: Call,
-    ticket: Ticket,
+    mut ticket: Ticket,
     id: Id,
     answering: Answering,
     logger: Logger,
 ) -> Option<Bytes> {
     let (correlation_id, tool) = (call.id.to_string(), Arc::clone(&call.tool));
+    // Cancelled or not, it goes down the path: what was asked is on record.
+    ticket.place(&call.cancel).await;
     let reply = contain(calls.run(call)).await;
     let wanted = ticket.close();
     if let Err(panic) = &reply {
