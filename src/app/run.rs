@@ -48,7 +48,10 @@ pub async fn serve(config: &Config, logger: &Logger) -> Result<(), RunError> {
         Ok(()) => drop(server.wait().await),
         Err(_) => server.stop().await,
     }
-    closing.close().await;
+    // A ledger that did not open in time has nothing to finish, and would be waited for again.
+    if !matches!(outcome, Err(RunError::Start(StartError::Timeout))) {
+        closing.close().await;
+    }
     outcome
 }
 

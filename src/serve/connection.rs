@@ -130,7 +130,7 @@ impl<P: CallPath> Connection<P> {
         for message in messages {
             if let Some(pending) = self.begin(message, share, stop).await {
                 // At once: the next member may wait for the place that this one holds.
-                tasks.push(self.in_flight.spawn(pending.answer()));
+                tasks.push(self.in_flight.spawn(pending.held(self.outbox.clone())));
             }
         }
         let outbox = self.outbox.clone();
@@ -143,6 +143,7 @@ impl<P: CallPath> Connection<P> {
             if !answers.is_empty() {
                 outbox.push(answer::batch(&answers));
             }
+            outbox.release(answers.iter().map(Bytes::len).sum());
         });
     }
 
@@ -205,10 +206,17 @@ impl<P: CallPath> Connection<P> {
 }
 
 impl Pending {
-    async fn answer(self) -> Option<Bytes> {
-        match self {
-            Self::Ready(answer) => Some(answer),
-            Self::Call(call) => call.await,
+    /// The answer, counted in the outbox until its batch is done: a slow member holds back the answers
+    /// of all others, and they take memory as if the client did not read them.
+    fn held(self, outbox: Outbox) -> impl Future<Output = Option<Bytes>> + Send + 'static {
+        if let Self::Ready(answer) = &self {
+            outbox.hold(answer.len()); // Before the next frame is read.
+        }
+        async move {
+            match self {
+                Self::Ready(answer) => Some(answer),
+                Self::Call(call) => call.await.inspect(|answer| outbox.hold(answer.len())),
+            }
         }
     }
 }

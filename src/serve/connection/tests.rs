@@ -260,6 +260,24 @@ async fn a_batch_is_answered_as_one_when_all_of_it_is_done() {
     assert_eq!(client.answers().await, Vec::<String>::new());
 }
 
+/// A slow member of a batch held back the answers of the others where nothing counted them: many such
+/// batches took memory without bound.
+#[tokio::test]
+async fn answers_held_back_by_a_batch_count_as_unread() {
+    let limits = Limits { answers_bytes_max: 1_000, ..Limits::default() };
+    let client = Client::speaking("2025-03-26", limits).await;
+    let list = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+    client.send(&format!("[{},{}]", call(1, "gate"), [list; 20].join(","))).await;
+    client.call(2, "echo").await;
+    assert_eq!(client.answers().await, Vec::<String>::new()); // Reading waits.
+    assert!(client.outbox.bytes() > 1_000);
+    client.gate.add_permits(1);
+    let answers = client.answers().await;
+    assert!(answers[0].starts_with(r#"[1 ok, "l" ok, "#), "{answers:?}");
+    assert_eq!(client.answers().await, ["2 ok"]); // Now that the batch is read.
+    assert_eq!(client.outbox.bytes(), 0);
+}
+
 /// CO-11: `printf … | colibri serve` answers everything, the last line without a newline included.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_input_lets_calls_end() {
