@@ -104,6 +104,7 @@ enum Command {
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
     /// Print the version
+    #[command(after_help = version::EXAMPLES)]
     Version,
 }
 
