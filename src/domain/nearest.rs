@@ -2,9 +2,13 @@
 
 /// The nearest known word, if any is near enough to be a likely slip of the hand.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let slips_at_most = (word.chars().count() / 3).clamp(1, 3);
+    let length = word.chars().count();
+    let slips_at_most = (length / 3).clamp(1, 3);
     known
         .into_iter()
+        // Each slip changes the length by one at most. Comparing costs time and memory in the product of
+        // the lengths, and a word may be a client's four megabytes.
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= slips_at_most)
         .map(|candidate| {
             (strsim::damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase()), candidate)
         })
@@ -26,5 +30,6 @@ mod tests {
         check("evn", Some("env"));
         check("colour", None);
         check("", None);
+        check(&"timeout".repeat(1 << 20), None); // At once: it is not even compared.
     }
 }
