@@ -36,7 +36,7 @@ impl Arguments {
             .flat_map(|error| match error.kind() {
                 ValidationErrorKind::AdditionalProperties { unexpected } => {
                     let at = error.instance_path().as_str();
-                    unexpected.iter().map(|key| self.unknown_key(at, key)).collect()
+                    unexpected.iter().take(ISSUES_MAX).map(|key| self.unknown_key(at, key)).collect()
                 }
                 _ => vec![Issue { path: error.instance_path().to_string(), message: error.to_string() }],
             })

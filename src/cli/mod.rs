@@ -43,7 +43,7 @@ Exit codes:
   75 startup timeout";
 
 #[derive(Parser)]
-#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     global: Global,

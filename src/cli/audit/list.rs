@@ -13,6 +13,9 @@ use super::super::serve::runtime;
 /// How often `tail -f` looks. Nothing pushes: a reader never asks anything of the writer.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 
+/// A misspelt one would list nothing, as if all were well.
+const OUTCOMES: [&str; 7] = ["running", "ok", "error", "rejected", "timeout", "cancelled", "unknown"];
+
 /// How much of a name that a client chose is listed; `audit show` has the rest.
 const NAME_CHARS_MAX: usize = 60;
 
@@ -24,8 +27,8 @@ pub(crate) struct ListArguments {
     /// Only calls of this tool
     #[arg(long)]
     tool: Option<String>,
-    /// Only with this outcome: running, ok, error, rejected, timeout, cancelled or unknown
-    #[arg(long)]
+    /// Only with this outcome
+    #[arg(long, value_parser = OUTCOMES)]
     outcome: Option<String>,
     /// Only from this call number on
     #[arg(long, value_name = "N")]
