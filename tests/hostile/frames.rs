@@ -85,6 +85,7 @@ fn what_is_no_message_gets_its_exact_error() {
         (r#""id":null,"method":"ping""#, "null -32600"),
         (r#""id":{},"method":"ping""#, "null -32600"),
         (r#""id":true,"method":"ping""#, "null -32600"),
+        (r#""id":"\udc00","method":"ping""#, "null -32600"),
         (r#""id":1,"method":"no/such""#, "1 -32601"),
         (r#""id":1,"method":"""#, "1 -32601"),
         (r#""id":1,"method":"tools/list","params":[]"#, "1 -32602"),
