@@ -2,9 +2,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
+mod cli;
 mod config;
 mod crash;
 mod docs;
+mod hostile;
 mod interop;
 mod proofs;
 mod server;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Calls, Parts};
 use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
-use crate::domain::log::{Level, Logger};
+use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
 use crate::mcp::answer::Identity;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
@@ -380,7 +380,7 @@ impl Plan {
     }
 }
 
-/// A logger that writes to stderr, and never fails a call over it.
+/// A logger that writes to stderr, one line each, and never fails a call over it.
 pub fn stderr_logger(threshold: Level) -> Logger {
-    Logger::new(threshold, |_, line| drop(writeln!(std::io::stderr(), "{line}")))
+    Logger::new(threshold, |_, line| drop(writeln!(std::io::stderr(), "{}", visible(line))))
 }

@@ -43,7 +43,7 @@ impl Arguments {
         let at = error.instance_path().as_str();
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
-                unexpected.iter().map(|key| self.unknown_key(at, key)).collect()
+                unexpected.iter().take(ISSUES_MAX).map(|key| self.unknown_key(at, key)).collect()
             }
             ValidationErrorKind::AnyOf { context } if meant(context).is_some() => {
                 meant(context).into_iter().flatten().flat_map(|error| self.issues(error)).collect()

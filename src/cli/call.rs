@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -41,10 +42,11 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
+    let args = arguments.args.map(json_object).transpose()?;
     let (loaded, logger) = session.load()?;
     let reply = runtime()?.block_on(async {
         let (calls, closing) = app::calls(&loaded.config, &logger).await?;
-        let json = match arguments.args {
+        let json = match args {
             Some(json) => json,
             None => object(find(&calls, &arguments.tool).ok().as_ref(), &arguments.pairs)?,
         };
@@ -72,7 +74,18 @@ fn print(body: &[u8], json: bool) -> Result<(), Fault> {
     }
     let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
     let inner = envelope.get("data").or_else(|| envelope.get("error")).unwrap_or(&envelope);
-    out::line(&serde_json::to_string_pretty(inner).expect("JSON serialises"))
+    out::pretty(inner)
+}
+
+/// Whether it is JSON at all is between the typist and the shell's quotes; what is in it, between the
+/// call and the tool's schema.
+fn json_object(text: String) -> Result<String, Fault> {
+    let fault = |what: String| Fault::new(Exit::Usage, format!("--args is not a JSON object: {what}"));
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(value) if value.get().starts_with('{') => Ok(text),
+        Ok(value) => Err(fault(format!("it is `{}`", out::head(value.get(), 60)))),
+        Err(error) => Err(fault(error.to_string())),
+    }
 }
 
 /// `k=v` pairs as an object. A value is text where the schema says so; elsewhere it is JSON if it

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::app::{RunError, StartError};
 use crate::config::ConfigError;
+use crate::domain::log::visible;
 use crate::store::StoreError;
 
 /// The documented exit codes that are not 0.
@@ -50,7 +51,9 @@ impl Fault {
                 serde_json::json!({ "error": { "exit": self.exit as u8, "message": self.message } })
                     .to_string()
             } else {
-                format!("colibri: {}", self.message)
+                // Line by line: a configuration error shows the line of the file, and a caret.
+                let shown: Vec<String> = self.message.lines().map(visible).collect();
+                format!("colibri: {}", shown.join("\n"))
             };
             let _ = writeln!(std::io::stderr(), "{line}");
         }

@@ -24,7 +24,7 @@ use crate::app::stderr_logger;
 use crate::config::{Flags, Loaded, from_process};
 use crate::domain::log::Logger;
 
-use fault::Fault;
+use fault::{Exit, Fault};
 
 const ABOUT: &str = "The MCP runtime between AI agents and their tools: one path for every call, \
      one record anyone can verify.";
@@ -43,7 +43,7 @@ Exit codes:
   75 startup timeout";
 
 #[derive(Parser)]
-#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -104,6 +104,7 @@ enum Command {
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
     /// Print the version
+    #[command(after_help = version::EXAMPLES)]
     Version,
 }
 
@@ -127,7 +128,10 @@ impl Session {
 
 /// Parses the arguments, runs the command, and says in one line what went wrong.
 pub fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let flags = Flags {
         config: global.config,
         mode: global.mode,
@@ -153,6 +157,17 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => fault.tell(session.json),
     }
+}
+
+/// Help and version are answers; anything else was typed wrongly, and a machine is told so in JSON.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text.split("\n\n").next().unwrap_or_default();
+        return Fault::new(Exit::Usage, message.trim_start_matches("error: ")).tell(true);
+    }
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS }
 }
 
 const ORIENTATION: &str = "\

@@ -42,8 +42,8 @@ pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> 
         Command::List => list(&calls.definitions(), session.json),
         Command::Show { tool } => {
             let definition = find(&calls, &tool)?;
-            let text = serde_json::to_string_pretty(&whole(&definition)).expect("schemas serialise");
-            if session.json { out::json(&whole(&definition)) } else { out::line(&text) }
+            let whole = whole(&definition);
+            if session.json { out::json(&whole) } else { out::pretty(&whole) }
         }
     }
 }

@@ -61,12 +61,11 @@ impl Id {
         let text = std::str::from_utf8(raw).ok()?;
         let raw = Arc::<str>::from(text);
         match text.as_bytes() {
-            // A lone surrogate has no plain spelling and stays as it is.
+            // A lone surrogate is no text: repeated, it would make an answer that strict parsers refuse.
             [b'"', .., b'"'] if text.contains('\\') => {
                 let plain =
                     serde_json::from_str::<String>(text).and_then(|plain| serde_json::to_string(&plain));
-                let plain = plain.map_or_else(|_| Arc::clone(&raw), Arc::from);
-                Some(Self { raw, plain })
+                plain.ok().map(|plain| Self { raw, plain: plain.into() })
             }
             [b'"', .., b'"'] => Some(Self { plain: Arc::clone(&raw), raw }),
             [b'-', digits @ ..] | digits if is_integer(digits) => Some(Self { plain: Arc::clone(&raw), raw }),
@@ -207,7 +206,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1: `method` is missing");
         check(r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "-32600 1: `method` must be a string");
         check(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#, "-32600 1: `method` must be a string");
-        for id in ["null", "1.0", "1e3", "1.5", "true", "[1]", "{}"] {
+        for id in ["null", "1.0", "1e3", "1.5", "true", "[1]", "{}", r#""\ud800""#] {
             check(
                 &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#),
                 "-32600 null: `id` must be a string or an integer",
@@ -244,7 +243,7 @@ mod tests {
         let id = |raw: &str| Id::read(raw.as_bytes());
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));
         assert_ne!(id(r#""1""#), id("1"));
-        assert_eq!(id(r#""\ud800""#), id(r#""\ud800""#));
+        assert_eq!(id(r#""\ud800""#), None);
         for nothing in ["", "\"", "-", "1.0", "null"] {
             assert_eq!(id(nothing), None, "{nothing}");
         }

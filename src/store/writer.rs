@@ -301,7 +301,12 @@ impl Writer {
     }
 
     fn fail(&self, error: StoreError) {
-        if !matches!(&self.status.borrow().phase, Phase::Failed(known) if *known == error) {
+        let is_told = match &self.status.borrow().phase {
+            Phase::Opening => true, // By whoever waits for it to be ready.
+            Phase::Open => false,
+            Phase::Failed(known) => *known == error,
+        };
+        if !is_told {
             self.options.logger.error(format_args!("[colibri] the ledger cannot be written: {error}"));
         }
         self.status.send_modify(|status| status.phase = Phase::Failed(error));
