@@ -51,6 +51,11 @@ pub(super) fn each(paths: &Paths, visit: impl FnMut(String)) -> Result<(), Store
     each_note(file, visit).map_err(StoreError::file("read", &paths.checkpoints))
 }
 
+/// Whether anything was ever signed.
+pub(super) fn exist(paths: &Paths) -> Result<bool, StoreError> {
+    Ok(open(paths)?.is_some())
+}
+
 fn open(paths: &Paths) -> Result<Option<File>, StoreError> {
     match File::open(&paths.checkpoints) {
         Ok(file) => Ok(Some(file)),
