@@ -21,7 +21,9 @@ use crate::mcp::answer::Identity;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
 use crate::store::Store;
 use crate::tools::server::Facts;
-use crate::tools::{Context, RegisterError, Registry, ToolConfig, ToolError, server};
+use crate::tools::{
+    Context, RegisterError, Registry, ToolConfig, ToolError, proofs, server, tasks, thoughts,
+};
 
 use super::clock::SystemClock;
 use super::handlers;
@@ -48,6 +50,7 @@ pub struct Builder {
     install_handlers: bool,
     startup_timeout: Duration,
     on_exit_failure: OnExitFailure,
+    require_session: bool,
     user: String,
     limits: Limits,
 }
@@ -60,7 +63,8 @@ impl Builder {
         self
     }
 
-    /// The ledger that `server_health` tells of. Default: none.
+    /// The store behind tasks, thoughts and proofs, which `server_health` tells of. Default: none,
+    /// and none of those tools.
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
@@ -139,6 +143,13 @@ impl Builder {
         self
     }
 
+    /// Whether every thought must name a session. Default: no.
+    #[must_use]
+    pub fn require_session(mut self, require: bool) -> Self {
+        self.require_session = require;
+        self
+    }
+
     /// The operating-system user to put on record.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
@@ -153,7 +164,7 @@ impl Builder {
         self
     }
 
-    /// Builds the server with `server_ping` and `server_health`. Connects nothing, installs
+    /// Builds the server with its native tools. Connects nothing, installs
     /// nothing, reads no environment.
     pub fn build(self) -> Server {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
@@ -166,11 +177,11 @@ impl Builder {
             mode: self.mode,
             clock: Arc::clone(&clock),
             boot,
-            store: self.store,
+            store: self.store.clone(),
             admitted: admitted_now,
             trouble: last_trouble,
         };
-        server::register(&mut registry, facts).expect("the first two names of an empty registry are free");
+        native_tools(&mut registry, facts, self.require_session).expect("native names differ");
         Server {
             version: self.version,
             mode: self.mode,
@@ -191,6 +202,16 @@ impl Builder {
             })),
         }
     }
+}
+
+/// Every tool of colibri's own. Those that remember need a store.
+fn native_tools(registry: &mut Registry, facts: Facts, require_session: bool) -> Result<(), RegisterError> {
+    if let Some(store) = &facts.store {
+        tasks::register(registry, store, facts.mode)?;
+        thoughts::register(registry, store, require_session)?;
+        proofs::register(registry, store)?;
+    }
+    server::register(registry, facts)
 }
 
 /// A server that is built, runs, or has ended.
@@ -258,6 +279,7 @@ impl Server {
             install_handlers: true,
             startup_timeout: STARTUP_TIMEOUT,
             on_exit_failure: OnExitFailure::default(),
+            require_session: false,
             user: "unknown".to_owned(),
             limits: Limits::default(),
         }

@@ -5,8 +5,11 @@
 //! Must not know: protocol frames, turns, audit records, or that servers exist.
 
 mod error;
+pub mod proofs;
 mod schema;
 pub mod server;
+pub mod tasks;
+pub mod thoughts;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,6 +43,18 @@ pub struct ToolConfig {
     pub idempotent: bool,
     /// The codes with which it may refuse (pattern B).
     pub refusals: &'static [&'static str],
+}
+
+impl ToolConfig {
+    /// A tool that only reads and never refuses; the start of every other.
+    pub const NONE: Self = Self {
+        title: Cow::Borrowed(""),
+        description: Cow::Borrowed(""),
+        mutates: false,
+        destructive: false,
+        idempotent: false,
+        refusals: &[],
+    };
 }
 
 /// What a tool's function is told about the call it serves.
