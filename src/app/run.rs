@@ -71,6 +71,7 @@ fn server(config: &Config, store: &Store, logger: &Logger) -> Builder {
     Server::builder()
         .audit_sink(LedgerSink::new(store.clone()))
         .store(store.clone())
+        .skills(config.skills.clone())
         .mode(config.mode)
         .logger(logger.clone())
         .startup_timeout(config.startup_timeout)

@@ -5,9 +5,10 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/sqlite/0001_ledger.sql"),
     include_str!("../../migrations/sqlite/0002_work.sql"),
+    include_str!("../../migrations/sqlite/0003_skills.sql"),
 ];
 
 /// The schema version this colibri writes.

@@ -8,6 +8,7 @@ mod error;
 pub mod proofs;
 mod schema;
 pub mod server;
+pub mod skills;
 pub mod tasks;
 pub mod thoughts;
 
