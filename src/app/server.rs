@@ -19,6 +19,7 @@ use crate::domain::log::{Level, Logger};
 use crate::domain::mode::Mode;
 use crate::domain::skill::Places;
 use crate::mcp::answer::Identity;
+use crate::mcp::resources::METHODS;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
 use crate::store::Store;
 use crate::tools::server::Facts;
@@ -372,7 +373,11 @@ impl Server {
             None => Transport::stdio(),
         };
         let transport = transport.map_err(StartError::Transport)?;
-        let identity = Identity { version: self.version.to_string(), instructions: INSTRUCTIONS.to_owned() };
+        let identity = Identity {
+            version: self.version.to_string(),
+            instructions: INSTRUCTIONS.to_owned(),
+            skills: METHODS.iter().all(|method| calls.has_method(method)),
+        };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits };
         Ok(tokio::spawn(serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone())))
     }

@@ -4,6 +4,7 @@
 //! in which folders skills are looked for. Must not know: how a file is read, or who lists skills.
 
 mod rules;
+pub mod uri;
 
 use std::path::PathBuf;
 
@@ -243,21 +244,17 @@ fn parse(yaml: &str) -> Result<Map<String, Value>, Finding> {
 /// The classic mistake, `description: Use this: when …`, mended by quoting; and where it was.
 fn repair(yaml: &str) -> Option<(u32, String)> {
     let mut first = None;
-    let mut mended = String::with_capacity(yaml.len() + 16);
+    let mut mended = Vec::new();
     for (number, line) in (2..).zip(yaml.lines()) {
-        match unquoted(line) {
-            Some((key, value)) => {
-                first.get_or_insert(number);
-                let value = value.replace('\\', "\\\\").replace('"', "\\\"");
-                mended += &format!("{key}: \"{value}\"\n");
-            }
-            None => {
-                mended += line;
-                mended.push('\n');
-            }
+        if let Some((key, value)) = unquoted(line) {
+            first.get_or_insert(number);
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            mended.push(format!("{key}: \"{value}\"\n"));
+        } else {
+            mended.push(format!("{line}\n"));
         }
     }
-    first.map(|line| (line, mended))
+    first.map(|line| (line, mended.concat()))
 }
 
 /// A top-level `key: value` whose plain value has a colon that YAML takes for another key.

@@ -164,7 +164,7 @@ impl<P: CallPath> Connection<P> {
     async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
         let Asked { id, tool, arguments, caller, answer } = asked;
         let cancel = self.in_flight.token();
-        let call = self.calls.arrival(&tool, arguments, caller, cancel.clone());
+        let call = answer.call(self.calls.arrival(&tool, arguments, caller, cancel.clone()));
         let admitted = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),

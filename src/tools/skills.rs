@@ -7,6 +7,7 @@
 
 mod files;
 mod list;
+mod methods;
 mod scan;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +52,8 @@ impl Skills {
 
     /// Registers what there is to ask.
     pub fn register(&self, registry: &mut Registry) -> Result<(), RegisterError> {
-        list::register(registry, self)
+        list::register(registry, self)?;
+        methods::register(registry, self)
     }
 
     /// How many there are now. Puts nothing on record.

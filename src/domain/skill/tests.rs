@@ -13,12 +13,12 @@ fn validated(text: &str) -> String {
     told(String::new(), &validate(text, "tidy"))
 }
 
-fn told(mut told: String, findings: &[Finding]) -> String {
-    for Finding { weight, line, message } in findings {
+fn told(skill: String, findings: &[Finding]) -> String {
+    let finding = |Finding { weight, line, message }: &Finding| {
         let line = line.map_or(String::new(), |line| format!(" {line}"));
-        told += &format!("\n{weight:?}{line}: {message}");
-    }
-    told
+        format!("\n{weight:?}{line}: {message}")
+    };
+    skill + &findings.iter().map(finding).collect::<String>()
 }
 
 fn with(fields: &str) -> String {

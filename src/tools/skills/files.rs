@@ -251,7 +251,7 @@ fn collect(folder: &Path, found: &mut Vec<(String, PathBuf)>, inventory: &mut In
                     Err(refused) => inventory.warn(format!("`{}` {}", shown(&path), refused.words())),
                 },
                 Kind::Other => {
-                    inventory.warn(format!("`{}` is no regular file, and is ignored", shown(&path)))
+                    inventory.warn(format!("`{}` is no regular file, and is ignored", shown(&path)));
                 }
             }
         }
