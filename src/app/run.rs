@@ -74,10 +74,12 @@ fn server(config: &Config, store: &Store, logger: &Logger) -> Builder {
     Server::builder()
         .audit_sink(LedgerSink::new(store.clone()))
         .store(store.clone())
+        .skills(config.skills.clone())
         .mode(config.mode)
         .logger(logger.clone())
         .startup_timeout(config.startup_timeout)
         .on_exit_failure(config.audit.on_exit_failure)
+        .require_session(config.audit.require_session)
         .user(&config::os_user())
         .limits(Limits { frame_bytes_max: config.limits.frame_bytes as usize, ..Limits::default() })
 }

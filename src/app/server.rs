@@ -17,11 +17,16 @@ use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
 use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
+use crate::domain::skill::Places;
 use crate::mcp::answer::Identity;
+use crate::mcp::resources::METHODS;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
 use crate::store::Store;
 use crate::tools::server::Facts;
-use crate::tools::{Context, RegisterError, Registry, ToolConfig, ToolError, server};
+use crate::tools::skills::Skills;
+use crate::tools::{
+    Context, RegisterError, Registry, ToolConfig, ToolError, proofs, server, tasks, thoughts,
+};
 
 use super::clock::SystemClock;
 use super::handlers;
@@ -39,6 +44,7 @@ type Connect = Pin<Box<dyn Future<Output = std::io::Result<Transport>> + Send>>;
 pub struct Builder {
     sink: Arc<dyn AuditSink>,
     store: Option<Store>,
+    skills: Places,
     connect: Option<Connect>,
     version: Arc<str>,
     mode: Mode,
@@ -48,6 +54,7 @@ pub struct Builder {
     install_handlers: bool,
     startup_timeout: Duration,
     on_exit_failure: OnExitFailure,
+    require_session: bool,
     user: String,
     limits: Limits,
 }
@@ -60,10 +67,18 @@ impl Builder {
         self
     }
 
-    /// The ledger that `server_health` tells of. Default: none.
+    /// The store behind tasks, thoughts, proofs and skills, which `server_health` tells of. Default: none,
+    /// and none of those tools.
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Where skills are looked for. Default: nowhere.
+    #[must_use]
+    pub fn skills(mut self, places: Places) -> Self {
+        self.skills = places;
         self
     }
 
@@ -139,6 +154,13 @@ impl Builder {
         self
     }
 
+    /// Whether every thought must name a session. Default: no.
+    #[must_use]
+    pub fn require_session(mut self, require: bool) -> Self {
+        self.require_session = require;
+        self
+    }
+
     /// The operating-system user to put on record.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
@@ -153,7 +175,7 @@ impl Builder {
         self
     }
 
-    /// Builds the server with `server_ping` and `server_health`. Connects nothing, installs
+    /// Builds the server with its native tools. Connects nothing, installs
     /// nothing, reads no environment.
     pub fn build(self) -> Server {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
@@ -161,16 +183,18 @@ impl Builder {
         let (trouble, last_trouble) = watch::channel(None);
         let (admitted, admitted_now) = watch::channel(Vec::new());
         let mut registry = Registry::default();
+        let skills = self.store.clone().map(|store| Skills::new(self.skills, store));
         let facts = Facts {
             version: Arc::clone(&self.version),
             mode: self.mode,
             clock: Arc::clone(&clock),
             boot,
-            store: self.store,
+            store: self.store.clone(),
+            skills,
             admitted: admitted_now,
             trouble: last_trouble,
         };
-        server::register(&mut registry, facts).expect("the first two names of an empty registry are free");
+        native_tools(&mut registry, facts, self.require_session).expect("native names differ");
         Server {
             version: self.version,
             mode: self.mode,
@@ -191,6 +215,19 @@ impl Builder {
             })),
         }
     }
+}
+
+/// Every tool of colibri's own. Those that remember need a store.
+fn native_tools(registry: &mut Registry, facts: Facts, require_session: bool) -> Result<(), RegisterError> {
+    if let Some(store) = &facts.store {
+        tasks::register(registry, store, facts.mode)?;
+        thoughts::register(registry, store, require_session)?;
+        proofs::register(registry, store)?;
+    }
+    if let Some(skills) = &facts.skills {
+        skills.register(registry)?;
+    }
+    server::register(registry, facts)
 }
 
 /// A server that is built, runs, or has ended.
@@ -249,6 +286,7 @@ impl Server {
         Builder {
             sink: Arc::new(NoAudit),
             store: None,
+            skills: Places::default(),
             connect: None,
             version: env!("CARGO_PKG_VERSION").into(),
             mode: Mode::default(),
@@ -258,6 +296,7 @@ impl Server {
             install_handlers: true,
             startup_timeout: STARTUP_TIMEOUT,
             on_exit_failure: OnExitFailure::default(),
+            require_session: false,
             user: "unknown".to_owned(),
             limits: Limits::default(),
         }
@@ -334,7 +373,11 @@ impl Server {
             None => Transport::stdio(),
         };
         let transport = transport.map_err(StartError::Transport)?;
-        let identity = Identity { version: self.version.to_string(), instructions: INSTRUCTIONS.to_owned() };
+        let identity = Identity {
+            version: self.version.to_string(),
+            instructions: INSTRUCTIONS.to_owned(),
+            skills: METHODS.iter().all(|method| calls.has_method(method)),
+        };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits };
         Ok(tokio::spawn(serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone())))
     }

@@ -11,6 +11,7 @@ mod doctor;
 mod fault;
 mod out;
 mod serve;
+mod skill;
 mod tools;
 mod verify;
 mod version;
@@ -88,6 +89,9 @@ enum Command {
     /// Call a tool, on record like any other call
     #[command(after_help = call::EXAMPLES)]
     Call(call::Arguments),
+    /// List, show and validate skills
+    #[command(subcommand, after_help = skill::EXAMPLES)]
+    Skill(skill::Command),
     /// Read, verify, prove and export the ledger
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(audit::Command),
@@ -146,6 +150,7 @@ pub fn main() -> ExitCode {
         Some(Command::Serve) => serve::run(&session),
         Some(Command::Tools(arguments)) => tools::run(&session, arguments),
         Some(Command::Call(arguments)) => call::run(&session, arguments),
+        Some(Command::Skill(command)) => skill::run(&session, command),
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),

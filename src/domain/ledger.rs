@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::audit::{CallId, Outcome, Principal};
 use super::merkle::Hash;
+use super::thought::Thought;
 
 /// The version of the record format.
 pub const FORMAT: u8 = 1;
@@ -78,6 +79,21 @@ pub enum Event {
     /// The key that signs checkpoints was replaced.
     #[serde(rename = "key.rotated")]
     KeyRotated(KeyRotated),
+    /// A task was created, changed or claimed.
+    #[serde(rename = "task.changed")]
+    TaskChanged(TaskChanged),
+    /// A reason was given.
+    #[serde(rename = "thought.recorded")]
+    ThoughtRecorded(Thought),
+    /// A session began.
+    #[serde(rename = "session.started")]
+    SessionStarted(SessionStarted),
+    /// A session was sealed.
+    #[serde(rename = "session.finalized")]
+    SessionFinalized(SessionFinalized),
+    /// A skill was met for the first time, or has changed.
+    #[serde(rename = "skill.seen")]
+    SkillSeen(SkillSeen),
 }
 
 /// A log begins.
@@ -153,6 +169,67 @@ pub struct KeyRotated {
     pub new: String,
     /// The key until now.
     pub old: String,
+}
+
+/// A task changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskChanged {
+    /// The call that changed it.
+    pub call: CallId,
+    /// `created`, `updated` or `claimed`.
+    pub change: String,
+    /// The whole task after the change, as JSON, kept beside the record.
+    pub content: Sealed,
+    /// Where it is now.
+    pub status: String,
+    /// Its id.
+    pub task: String,
+    /// Its version now.
+    pub version: u64,
+}
+
+/// A session began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionStarted {
+    /// The call that began it.
+    pub call: CallId,
+    /// What it is for, as text kept beside the record.
+    pub intent: Sealed,
+    /// Its id.
+    pub session: String,
+    /// The task it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+}
+
+/// A session was sealed: nothing can be added to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionFinalized {
+    /// The call that sealed it.
+    pub call: CallId,
+    /// How many records it has.
+    pub record_count: u64,
+    /// The RFC 6962 root over its records' bytes, in order.
+    pub root: Hash,
+    /// Its id.
+    pub session: String,
+}
+
+/// A skill, as it was when it was met.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SkillSeen {
+    /// The call that met it.
+    pub call: CallId,
+    /// Its folder, and every file with its digest and size, as JSON kept beside the record.
+    pub content: Sealed,
+    /// SHA-256 over what `sha256sum` prints for its files in the order of their paths.
+    pub digest: Hash,
+    /// How many files that covers.
+    pub files: u64,
+    /// Its name.
+    pub name: String,
+    /// Whose folder it lies in: `project`, `configured` or `user`.
+    pub source: String,
 }
 
 /// A body, as the record knows it: salted, so that short or guessable bodies stay private and the

@@ -177,7 +177,7 @@ impl<P: CallPath> Connection<P> {
         match entered {
             Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
             Ok((ticket, cancel)) => {
-                let call = self.calls.arrival(&tool, arguments, caller, cancel);
+                let call = answer.call(self.calls.arrival(&tool, arguments, caller, cancel));
                 let running = run_call(self.calls.clone(), call, ticket, id, answer, self.logger.clone());
                 Pending::Call(Box::pin(running))
             }

@@ -117,16 +117,9 @@ impl<'t> Ledger<'t> {
         Ok(place)
     }
 
-    /// Seals a body for a record that is about to be appended.
+    /// Seals a body for a record that is about to be appended; how much is kept is configured.
     pub(super) fn seal<'b>(&self, body: &'b [u8]) -> Result<(Sealed, Kept<'b>), StoreError> {
-        let mut salt = Salt::default();
-        getrandom::fill(&mut salt).map_err(|error| StoreError::Database {
-            action: "salt a digest",
-            cause: error.to_string(),
-            harm: Harm::Connection,
-        })?;
-        let kept = self.payloads.kept(body.len());
-        Ok((Sealed::new(&salt, body, kept), Kept { salt, kept: &body[..kept] }))
+        seal(body, self.payloads.kept(body.len()))
     }
 
     /// Keeps the stored part of a body beside its record.
@@ -158,6 +151,21 @@ impl<'t> Ledger<'t> {
             .map_err(StoreError::database("write its head"))?;
         Ok(())
     }
+}
+
+/// Seals what is colibri's own (tasks, thoughts): it is kept whole, always.
+pub(super) fn seal_whole(body: &[u8]) -> Result<(Sealed, Kept<'_>), StoreError> {
+    seal(body, body.len())
+}
+
+fn seal(body: &[u8], kept: usize) -> Result<(Sealed, Kept<'_>), StoreError> {
+    let mut salt = Salt::default();
+    getrandom::fill(&mut salt).map_err(|error| StoreError::Database {
+        action: "salt a digest",
+        cause: error.to_string(),
+        harm: Harm::Connection,
+    })?;
+    Ok((Sealed::new(&salt, body, kept), Kept { salt, kept: &body[..kept] }))
 }
 
 /// The part of a body that stays beside the log.

@@ -14,7 +14,11 @@ mod read;
 mod schema;
 mod session;
 mod sink;
+mod skills;
+mod tasks;
+mod thoughts;
 mod verify;
+mod work;
 mod writer;
 
 use std::convert::Infallible;
@@ -36,7 +40,11 @@ pub use notes::Signed;
 pub use read::{Action, ActionFilter, Body, Reader, RecordRow};
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use sink::LedgerSink;
+pub use skills::SeenSkill;
+pub use tasks::{Act, Answer};
+pub use thoughts::{NewSession, NewThought, Recorded, Seal, Session};
 pub use verify::{Broken, Progress, Verdict};
+pub use work::{ListedThought, TaskChain, ThoughtQuery};
 
 use ledger::Ledger;
 use writer::{Reply, Request, Work, Writer};

@@ -5,7 +5,11 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/sqlite/0001_ledger.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../../migrations/sqlite/0001_ledger.sql"),
+    include_str!("../../migrations/sqlite/0002_work.sql"),
+    include_str!("../../migrations/sqlite/0003_skills.sql"),
+];
 
 /// The schema version this colibri writes.
 pub const VERSION: u32 = MIGRATIONS.len() as u32;

@@ -5,8 +5,12 @@
 //! Must not know: protocol frames, turns, audit records, or that servers exist.
 
 mod error;
+pub mod proofs;
 mod schema;
 pub mod server;
+pub mod skills;
+pub mod tasks;
+pub mod thoughts;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,6 +31,7 @@ pub use error::ToolError;
 
 /// What a tool says of itself. Schemas are not here: they derive from the types of its function.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct ToolConfig {
     /// For people.
     pub title: Cow<'static, str>,
@@ -40,6 +45,22 @@ pub struct ToolConfig {
     pub idempotent: bool,
     /// The codes with which it may refuse (pattern B).
     pub refusals: &'static [&'static str],
+    /// Whether it stands behind a method of the protocol, or a command, and is no tool to clients: it
+    /// is not listed and cannot be called as one. Its name may be a method's, with `/` in it.
+    pub hidden: bool,
+}
+
+impl ToolConfig {
+    /// A tool that only reads and never refuses; the start of every other.
+    pub const NONE: Self = Self {
+        title: Cow::Borrowed(""),
+        description: Cow::Borrowed(""),
+        mutates: false,
+        destructive: false,
+        idempotent: false,
+        refusals: &[],
+        hidden: false,
+    };
 }
 
 /// What a tool's function is told about the call it serves.
@@ -74,6 +95,8 @@ pub struct Tool {
     pub mutates: bool,
     /// The codes with which it may refuse.
     pub refusals: &'static [&'static str],
+    /// See [`ToolConfig::hidden`].
+    pub hidden: bool,
     prepare: Box<Prepare>,
 }
 
@@ -127,7 +150,11 @@ impl Registry {
         F: Fn(A, Context) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
-        check_native_name(name)?;
+        if config.hidden {
+            name.split('/').try_for_each(check_native_name)?;
+        } else {
+            check_native_name(name)?;
+        }
         if self.tools.contains_key(name) {
             return Err(RegisterError::Duplicate(name.to_owned()));
         }
@@ -154,8 +181,8 @@ impl Registry {
                 })
             }))
         };
-        let (mutates, refusals) = (config.mutates, config.refusals);
-        let tool = Tool { definition, mutates, refusals, prepare: Box::new(prepare) };
+        let ToolConfig { mutates, refusals, hidden, .. } = config;
+        let tool = Tool { definition, mutates, refusals, hidden, prepare: Box::new(prepare) };
         self.tools.insert(name.into(), tool);
         Ok(())
     }

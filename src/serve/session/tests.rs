@@ -11,7 +11,8 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
     "capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}"#;
 
 fn session() -> Session {
-    let identity = Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned() };
+    let identity =
+        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned(), skills: false };
     Session::new(Arc::new(identity), "ada".to_owned())
 }
 

@@ -1,0 +1,320 @@
+//! Reading tasks, thoughts and sessions, and the store's own face to their verbs.
+
+use rusqlite::types::Value as Sql;
+use rusqlite::{OptionalExtension, Row, params, params_from_iter};
+
+use crate::domain::clock::Timestamp;
+use crate::domain::ledger::{Event, Record, salted};
+use crate::domain::task::Task;
+use crate::domain::task::ask::{Fields, Listed, New, NextActions, Page, Patch, Query};
+use crate::domain::thought::{Chain, Kind, Thought};
+
+use super::Store;
+use super::error::StoreError;
+use super::ledger::index;
+use super::read::Reader;
+use super::tasks::{Act, Answer, COLUMNS, find, load, whole};
+use super::thoughts::{NewSession, NewThought, Recorded, Session, each_record_of, find_session};
+
+/// Tasks on a page, if nobody says.
+const TASKS_PAGE: u32 = 50;
+/// Next actions, if nobody says: an agent does one at a time.
+const ACTIONS_PAGE: u32 = 10;
+/// Thoughts on a page, if nobody says.
+const THOUGHTS_PAGE: u32 = 50;
+
+/// Each verb is one transaction; it happens whole or not at all.
+impl Store {
+    /// Creates a task in INIT.
+    pub async fn create_task(&self, act: Act, new: New) -> Result<Answer<Task>, StoreError> {
+        self.write(move |ledger| ledger.create_task(act, new)).await
+    }
+
+    /// Changes a task, if its version is the expected one and the state machine allows it.
+    pub async fn update_task(
+        &self,
+        act: Act,
+        id: String,
+        patch: Patch,
+        version: Option<u64>,
+    ) -> Result<Answer<Task>, StoreError> {
+        self.write(move |ledger| ledger.update_task(act, &id, patch, version)).await
+    }
+
+    /// Hands the best free task to one agent.
+    pub async fn claim_task(&self, act: Act, ask: NextActions) -> Result<Option<Task>, StoreError> {
+        self.write(move |ledger| ledger.claim_task(act, &ask)).await
+    }
+
+    /// Adds a thought to its task's chain.
+    pub async fn record_thought(&self, act: Act, new: NewThought) -> Result<Answer<Recorded>, StoreError> {
+        self.write(move |ledger| ledger.record_thought(act, &new)).await
+    }
+
+    /// Begins a session.
+    pub async fn start_session(&self, act: Act, new: NewSession) -> Result<Answer<Session>, StoreError> {
+        self.write(move |ledger| ledger.start_session(act, &new)).await
+    }
+
+    /// Seals a session.
+    pub async fn finalize_session(&self, act: Act, id: String) -> Result<Answer<Session>, StoreError> {
+        self.write(move |ledger| ledger.finalize_session(act, &id)).await
+    }
+
+    /// Runs a question on a connection of its own, off the runtime's threads.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = self.clone();
+        let asked = tokio::task::spawn_blocking(move || question(&store.reader()?)).await;
+        asked.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// A thought as it is listed: its record, and the text beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedThought {
+    /// Its record's index in the ledger.
+    pub index: u64,
+    /// What its record says.
+    pub thought: Thought,
+    /// The text; absent if it was erased.
+    pub content: Option<String>,
+}
+
+/// Which thoughts to list, in the order they were recorded.
+#[derive(Clone, Debug, Default)]
+pub struct ThoughtQuery {
+    /// Only of this task.
+    pub task_id: Option<String>,
+    /// Only of this session.
+    pub session_id: Option<String>,
+    /// Only of this agent.
+    pub agent_id: Option<String>,
+    /// Only of this kind.
+    pub kind: Option<Kind>,
+    /// At most this many.
+    pub limit: Option<u32>,
+    /// Only after this index.
+    pub after: Option<u64>,
+}
+
+/// One task's chain, walked.
+#[derive(Clone, Debug)]
+pub struct TaskChain {
+    /// The task.
+    pub task_id: String,
+    /// What the walk found.
+    pub chain: Chain,
+}
+
+impl Reader {
+    /// One task, whole.
+    pub fn task(&self, id: &str, now: Timestamp) -> Result<Option<Task>, StoreError> {
+        match find(&self.connection, id)? {
+            Some(found) => load(&self.connection, found.seq, now).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A page of tasks, in the order of their creation.
+    pub fn tasks(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        let limit = query.limit.unwrap_or(TASKS_PAGE);
+        let mut filter = Filter::default();
+        filter.equals("status = ?", query.status.map(|status| status.name().to_owned()));
+        filter.equals("project_id = ?", query.project_id.clone());
+        filter.equals("assignee = ?", query.assignee.clone());
+        filter.equals("priority = ?", query.priority.map(|priority| i64::from(priority.rank())));
+        filter.equals("seq IN (SELECT task FROM label WHERE name = ?)", query.label.clone());
+        filter.equals("seq > ?", query.cursor.as_deref().map(|cursor| cursor.parse().unwrap_or(i64::MAX)));
+        let sql = format!("SELECT {COLUMNS} FROM task {} ORDER BY seq LIMIT ?", filter.clause());
+        let found = self
+            .rows_of(&sql, filter.values(limit + 1), |row| Ok((row.get::<_, i64>(0)?, whole(row, now)?)))?;
+        let next_cursor = (found.len() > limit as usize).then(|| found[limit as usize - 1].0.to_string());
+        let shown = found.into_iter().take(limit as usize);
+        let tasks = match query.fields {
+            Fields::Brief => shown.map(|(_, task)| Listed::Brief(task.into())).collect(),
+            Fields::Full => {
+                let full = shown.map(|(seq, _)| {
+                    load(&self.connection, seq, now).map(|task| Listed::Full(Box::new(task)))
+                });
+                full.collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Page { tasks, next_cursor })
+    }
+
+    /// What can be done now, best first.
+    pub fn next_actions(&self, ask: &NextActions, now: Timestamp) -> Result<Vec<Task>, StoreError> {
+        let mut filter = Filter::default();
+        filter.is("blocked_by = 0");
+        filter.is("status NOT IN ('DONE', 'CANCELLED')");
+        filter.equals("project_id = ?", ask.project_id.clone());
+        let free = "(assignee IS NULL OR lease_until <= ?";
+        match &ask.agent_id {
+            Some(agent) => {
+                filter.equals(&format!("{free} OR assignee = ?)"), Some(now.0.cast_signed()));
+                filter.values.push(agent.clone().into());
+            }
+            None => filter.equals(&format!("{free} OR lease_until IS NULL)"), Some(now.0.cast_signed())),
+        }
+        let sql = format!(
+            "SELECT {COLUMNS} FROM task {} ORDER BY priority, dependants DESC, seq LIMIT ?",
+            filter.clause()
+        );
+        self.rows_of(&sql, filter.values(ask.limit.unwrap_or(ACTIONS_PAGE)), |row| whole(row, now))
+    }
+
+    /// A page of thoughts, and whether there are more.
+    pub fn thoughts(&self, query: &ThoughtQuery) -> Result<(Vec<ListedThought>, bool), StoreError> {
+        let limit = query.limit.unwrap_or(THOUGHTS_PAGE);
+        let mut filter = Filter::default();
+        filter.equals("thought.task = (SELECT seq FROM task WHERE id = ?)", query.task_id.clone());
+        filter.equals("thought.session = ?", query.session_id.clone());
+        filter.equals("thought.agent = ?", query.agent_id.clone());
+        filter.equals("thought.type = ?", query.kind.map(|kind| kind.name().to_owned()));
+        let log = self.head()?.log;
+        filter.equals("thought.place > ?", query.after.map(|after| super::ledger::place(log, after)));
+        let sql = format!(
+            "SELECT thought.place, record.bytes, body.kept FROM thought JOIN record ON record.place = thought.place \
+             LEFT JOIN body ON body.place = thought.place {} ORDER BY thought.place LIMIT ?",
+            filter.clause()
+        );
+        let rows = self.rows_of(&sql, filter.values(limit + 1), |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<Vec<u8>>>(2)?))
+        })?;
+        let more = rows.len() > limit as usize;
+        let listed = rows.into_iter().take(limit as usize).map(|(place, bytes, kept)| {
+            let thought = read_thought(&bytes).ok_or_else(|| StoreError::RolledBack {
+                what: format!("record {} is not the thought it should be", index(place)),
+            })?;
+            let content = kept.map(|kept| String::from_utf8_lossy(&kept).into_owned());
+            Ok(ListedThought { index: index(place), thought, content })
+        });
+        Ok((listed.collect::<Result<_, StoreError>>()?, more))
+    }
+
+    /// The chains of one task, or of all, walked from the records' bytes.
+    pub fn verify_thoughts(&self, task_id: Option<&str>) -> Result<Vec<TaskChain>, StoreError> {
+        let mut filter = Filter::default();
+        filter.is("thoughts > 0");
+        filter.equals("id = ?", task_id.map(str::to_owned));
+        let sql =
+            format!("SELECT seq, id, thoughts, last_hash FROM task {} ORDER BY seq LIMIT ?", filter.clause());
+        let tasks = self.rows_of(&sql, filter.values(u32::MAX), |row| {
+            Ok((
+                row.get::<_, i64>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, i64>(2)?,
+                row.get::<_, [u8; 32]>(3)?,
+            ))
+        })?;
+        let walk = |(seq, task_id, count, last): (i64, String, i64, [u8; 32])| {
+            let mut chain = self.walk_chain(seq)?;
+            if chain.record_count != count.cast_unsigned() || chain.last().0 != last {
+                chain.ends_wrong(&task_id);
+            }
+            Ok(TaskChain { task_id, chain })
+        };
+        tasks.into_iter().map(walk).collect()
+    }
+
+    fn walk_chain(&self, task: i64) -> Result<Chain, StoreError> {
+        let failed = StoreError::database("read a chain");
+        let sql = "SELECT thought.id, record.bytes, body.salt, body.kept FROM thought \
+                   LEFT JOIN record ON record.place = thought.place LEFT JOIN body ON body.place = thought.place \
+                   WHERE thought.task = ? ORDER BY thought.place";
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let mut rows = statement.query([task]).map_err(&failed)?;
+        let mut chain = Chain::default();
+        while let Some(row) = rows.next().map_err(&failed)? {
+            let (id, bytes): (String, Option<String>) =
+                (row.get(0).map_err(&failed)?, row.get(1).map_err(&failed)?);
+            let body: Option<Vec<u8>> = row.get(3).map_err(&failed)?;
+            let salt: Option<Vec<u8>> = row.get(2).map_err(&failed)?;
+            match bytes.as_deref().and_then(read_thought) {
+                Some(thought) => {
+                    // A text that is gone was erased, as it may be.
+                    let agrees = match (salt, body) {
+                        (Some(salt), Some(body)) => salted(&salt, &body) == thought.content.digest,
+                        _ => true,
+                    };
+                    chain.next(&thought, agrees && thought.id == id);
+                }
+                None => chain.unreadable(&id),
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The session of that id.
+    pub fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        find_session(&self.connection, id)
+    }
+
+    /// The bytes of a session's records, in order.
+    pub fn session_records(&self, id: &str) -> Result<Vec<String>, StoreError> {
+        let mut records = Vec::new();
+        each_record_of(&self.connection, id, |bytes| records.push(bytes.to_owned()))?;
+        Ok(records)
+    }
+
+    /// The index of the record of a thought.
+    pub fn thought_index(&self, id: &str) -> Result<Option<u64>, StoreError> {
+        let found = self
+            .connection
+            .query_row("SELECT place FROM thought WHERE id = ?", params![id], |row| row.get(0));
+        Ok(found.optional().map_err(StoreError::database("find a thought"))?.map(index))
+    }
+
+    fn rows_of<T>(
+        &self,
+        sql: &str,
+        values: Vec<Sql>,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let failed = StoreError::database("list");
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        statement.query_map(params_from_iter(values), row).and_then(Iterator::collect).map_err(&failed)
+    }
+}
+
+fn read_thought(bytes: &str) -> Option<Thought> {
+    match serde_json::from_str::<Record>(bytes).ok()?.event {
+        Event::ThoughtRecorded(thought) => Some(thought),
+        _ => None,
+    }
+}
+
+/// The conditions of one query: only those asked for, so that SQLite can use an index.
+#[derive(Default)]
+struct Filter {
+    conditions: Vec<String>,
+    values: Vec<Sql>,
+}
+
+impl Filter {
+    fn is(&mut self, condition: &str) {
+        self.conditions.push(condition.to_owned());
+    }
+
+    fn equals(&mut self, condition: &str, value: Option<impl Into<Sql>>) {
+        if let Some(value) = value {
+            self.is(condition);
+            self.values.push(value.into());
+        }
+    }
+
+    fn clause(&self) -> String {
+        if self.conditions.is_empty() {
+            String::new()
+        } else {
+            format!("WHERE {}", self.conditions.join(" AND "))
+        }
+    }
+
+    fn values(self, limit: u32) -> Vec<Sql> {
+        self.values.into_iter().chain([i64::from(limit).into()]).collect()
+    }
+}
