@@ -18,8 +18,7 @@ const CUT: &str = "import fcntl, os, struct, sys\n\
 #[test]
 fn a_power_cut_loses_no_admission_that_was_answered() {
     in_own_mounts(concat!(module_path!(), "::a_power_cut_loses_no_admission_that_was_answered"), || {
-        let lost =
-            cut_again_and_again("admission", rounds(4, 100), |outcome| ["ok", "unknown"].contains(&outcome));
+        let lost = cut_again_and_again("admission", |outcome| ["ok", "unknown"].contains(&outcome));
         assert_eq!(lost, 0, "answered, but not on record");
     });
 }
@@ -28,7 +27,7 @@ fn a_power_cut_loses_no_admission_that_was_answered() {
 #[test]
 fn a_power_cut_loses_no_strict_end_that_was_answered() {
     in_own_mounts(concat!(module_path!(), "::a_power_cut_loses_no_strict_end_that_was_answered"), || {
-        let lost = cut_again_and_again("strict", rounds(4, 100), |outcome| outcome == "ok");
+        let lost = cut_again_and_again("strict", |outcome| outcome == "ok");
         assert_eq!(lost, 0, "answered, but not on record");
     });
 }
@@ -40,20 +39,25 @@ fn a_power_cut_under_relaxed_loses_answers_but_starts_clean() {
     in_own_mounts(
         concat!(module_path!(), "::a_power_cut_under_relaxed_loses_answers_but_starts_clean"),
         || {
-            let lost = cut_again_and_again("relaxed", rounds(4, 40), |_| true);
+            let lost = cut_again_and_again("relaxed", |_| true);
             assert!(lost > 0, "nothing was lost without fsync: these power cuts do not bite");
         },
     );
 }
 
-/// Cuts the power in that many storms on one disk; gives how many answered calls are not on record.
-/// `may_end` says how those that are may stand.
-fn cut_again_and_again(durability: &str, rounds: u64, may_end: impl Fn(&str) -> bool) -> usize {
+/// A few cuts on one disk, and many disks in the long run; gives how many answered calls are not on
+/// record. `may_end` says how those that are may stand.
+fn cut_again_and_again(durability: &str, may_end: impl Fn(&str) -> bool) -> usize {
     let mut chance = Chance::new(durability);
+    (0..rounds(1, 20)).map(|_| cut_on_one_disk(durability, &mut chance, &may_end)).sum()
+}
+
+fn cut_on_one_disk(durability: &str, chance: &mut Chance, may_end: impl Fn(&str) -> bool) -> usize {
+    let cuts = 5;
     let disk = Disk::new(64);
     let place = Place::new().durability(durability).with_database(&disk.mount.join("data/colibri.db"));
     let (mut answered, mut lost) = (BTreeSet::new(), 0);
-    for round in 0..rounds {
+    for round in 0..cuts {
         // The first cut comes early, to hit the making of the ledger now and then.
         let calls = if round == 0 { chance.below(3) } else { 20 + chance.below(400) };
         let of_round = storm_until_cut(&place, &disk, calls);
@@ -71,7 +75,7 @@ fn cut_again_and_again(durability: &str, rounds: u64, may_end: impl Fn(&str) -> 
         }
         assert!(actions.iter().all(|action| action.outcome != "running"), "recovery closes every call");
     }
-    tell(format_args!("{durability}: {} on record, {lost} lost in {rounds} cuts", answered.len()));
+    tell(format_args!("{durability}: {} on record, {lost} lost in {cuts} cuts", answered.len()));
     lost
 }
 
