@@ -45,6 +45,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Plan, Self::Analysis, Self::Decision, Self::Reflection];
+
     /// As it stands on the wire and in the store.
     pub fn name(self) -> &'static str {
         match self {
