@@ -254,10 +254,8 @@ impl Reader {
     }
 
     /// The bytes of a session's records, in order.
-    pub fn session_records(&self, id: &str) -> Result<Vec<String>, StoreError> {
-        let mut records = Vec::new();
-        each_record_of(&self.connection, id, |bytes| records.push(bytes.to_owned()))?;
-        Ok(records)
+    pub fn each_session_record(&self, id: &str, visit: impl FnMut(&str)) -> Result<(), StoreError> {
+        each_record_of(&self.connection, id, visit)
     }
 
     /// The index of the record of a thought.
