@@ -7,3 +7,4 @@ mod docs;
 mod interop;
 mod proofs;
 mod tidy;
+mod work;

@@ -43,6 +43,8 @@ pub struct ToolConfig {
     pub idempotent: bool,
     /// The codes with which it may refuse (pattern B).
     pub refusals: &'static [&'static str],
+    /// The codes with which it may fail (pattern A): see [`ToolError::coded`].
+    pub failures: &'static [&'static str],
 }
 
 impl ToolConfig {
@@ -54,6 +56,7 @@ impl ToolConfig {
         destructive: false,
         idempotent: false,
         refusals: &[],
+        failures: &[],
     };
 }
 
@@ -152,7 +155,7 @@ impl Registry {
             title: config.title.into_owned(),
             description: config.description.into_owned(),
             input_schema,
-            output_schema: schema::envelope::<O>(config.refusals),
+            output_schema: schema::envelope::<O>(config.refusals, config.failures),
             annotations: Annotations {
                 read_only: !config.mutates,
                 destructive: config.destructive,
