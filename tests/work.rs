@@ -3,7 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "in a story, what must hold and does not is a panic")]
 
+mod cli;
 pub(crate) mod client;
+mod crash;
+mod errors;
 mod graph;
 mod leases;
+mod limits;
+mod story;
+mod surface;
 mod trail;
