@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
 mod cli;
+mod concurrency;
 mod config;
 mod crash;
 mod docs;
@@ -13,3 +14,4 @@ mod server;
 mod support;
 mod tamper;
 mod tidy;
+mod work;

@@ -22,14 +22,22 @@ CREATE TABLE task (
     updated_at  INTEGER NOT NULL
 ) STRICT;
 
--- What can be done now, best first: read from its front, whatever the number of tasks.
+-- What can be done now, best first: read from their fronts, whatever the number of tasks (store/next.rs).
 CREATE INDEX task_next ON task (priority, dependants DESC, seq)
-    WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED');
+    WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED') AND lease_until IS NULL;
 CREATE INDEX task_next_of_project ON task (project_id, priority, dependants DESC, seq)
+    WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED') AND lease_until IS NULL;
+CREATE INDEX task_next_assigned ON task (assignee, priority, dependants DESC, seq)
     WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED');
+CREATE INDEX task_next_of_project_assigned ON task (project_id, assignee, priority, dependants DESC, seq)
+    WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED');
+CREATE INDEX task_lease ON task (lease_until)
+    WHERE blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED') AND lease_until IS NOT NULL;
+-- Pages of a list.
 CREATE INDEX task_of_project ON task (project_id, seq);
 CREATE INDEX task_with_status ON task (status, seq);
 CREATE INDEX task_of_assignee ON task (assignee, seq);
+CREATE INDEX task_of_priority ON task (priority, seq);
 
 CREATE TABLE dependency (
     task  INTEGER NOT NULL,

@@ -12,19 +12,18 @@ use serde_json::{Map, Value};
 use crate::domain::failure::{ISSUES_MAX, Issue};
 use crate::domain::nearest::nearest;
 
-/// A compiled schema and the keys it knows.
+/// A compiled schema, and what it says about keys.
 #[derive(Debug)]
 pub(super) struct Arguments {
     validator: Validator,
-    keys: Vec<String>,
+    schema: Value,
 }
 
 impl Arguments {
     /// Compiles once, when the tool is registered.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
         let validator = jsonschema::draft202012::new(schema).map_err(|error| error.to_string())?;
-        let keys = schema["properties"].as_object().map(|p| p.keys().cloned().collect()).unwrap_or_default();
-        Ok(Self { validator, keys })
+        Ok(Self { validator, schema: schema.clone() })
     }
 
     /// The arguments as a value, or what is wrong with them.
@@ -53,17 +52,22 @@ impl Arguments {
     }
 
     fn unknown_key(&self, at: &str, key: &str) -> Issue {
-        // Nearest among the tool's own arguments; nested objects name no candidates.
-        let known = if at.is_empty() { nearest(key, self.keys.iter().map(String::as_str)) } else { None };
-        let hint: Cow<'_, str> = match known {
+        let known = self.keys_at(at);
+        let hint: Cow<'_, str> = match nearest(key, known.iter().copied()) {
             Some(known) => format!(": did you mean `{known}`?").into(),
-            None if at.is_empty() && self.keys.is_empty() => ": this tool takes no arguments".into(),
+            None if at.is_empty() && known.is_empty() => ": this tool takes no arguments".into(),
             None => "".into(),
         };
         Issue {
             path: format!("{at}/{}", pointer_segment(key)),
             message: format!("unknown key `{key}`{hint}"),
         }
+    }
+
+    /// The keys that the object at that place may have, as far as nested objects name theirs.
+    fn keys_at(&self, at: &str) -> Vec<&str> {
+        let object = at.split('/').skip(1).fold(&self.schema, |schema, key| &schema["properties"][key]);
+        object["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
     }
 }
 

@@ -20,6 +20,8 @@ Examples:
   colibri audit tail -f                         records as they are written
   colibri audit verify                          derive everything again from the bytes
   colibri audit prove --index 4                 write record-4.tlog-proof
+  colibri audit prove --record 019f…            the same, for a thought by its id
+  colibri audit prove --session storage         write session-storage.proof
   colibri audit export -o ledger.bundle         the whole log, for an auditor
   colibri audit key show                        the public key to verify with";
 
@@ -33,7 +35,7 @@ pub(super) enum Command {
     Tail(list::TailArguments),
     /// Derive everything again from the records' bytes, and compare
     Verify,
-    /// Write a file that proves one record offline
+    /// Write a file that proves one record, or a sealed session, offline
     Prove(export::ProveArguments),
     /// Write the whole log with its checkpoint, for `colibri verify`
     Export(export::ExportArguments),

@@ -9,9 +9,13 @@ mod completions;
 mod config;
 mod doctor;
 mod fault;
+mod invoke;
 mod out;
 mod serve;
+mod session;
 mod skill;
+mod task;
+mod thought;
 mod tools;
 mod verify;
 mod version;
@@ -34,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   colibri serve                         serve MCP on stdin and stdout
   colibri call server_ping              call a tool from here, on record like any other call
+  colibri task next --agent ada --claim the best task that is free, for ada alone
   colibri audit list                    what was called, by whom, and how it ended
   colibri audit verify                  prove that no record was touched
   colibri doctor                        what works on this machine, and what to do about the rest
@@ -92,6 +97,15 @@ enum Command {
     /// List, show and validate skills
     #[command(subcommand, after_help = skill::EXAMPLES)]
     Skill(skill::Command),
+    /// What is to be done: create, list, change and take tasks
+    #[command(subcommand, after_help = task::EXAMPLES)]
+    Task(task::Command),
+    /// Why it was done: put reasons on record, and read them
+    #[command(subcommand, after_help = thought::EXAMPLES)]
+    Thought(thought::Command),
+    /// Reasons that belong together, sealed under one root
+    #[command(subcommand, after_help = session::EXAMPLES)]
+    Session(session::Command),
     /// Read, verify, prove and export the ledger
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(audit::Command),
@@ -151,6 +165,9 @@ pub fn main() -> ExitCode {
         Some(Command::Tools(arguments)) => tools::run(&session, arguments),
         Some(Command::Call(arguments)) => call::run(&session, arguments),
         Some(Command::Skill(command)) => skill::run(&session, command),
+        Some(Command::Task(command)) => task::run(&session, command),
+        Some(Command::Thought(command)) => thought::run(&session, command),
+        Some(Command::Session(command)) => session::run(&session, command),
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
@@ -181,6 +198,7 @@ colibri stands between AI agents and their tools: one path for every call, one r
   colibri serve              serve MCP on stdin and stdout; this is what a client starts
   colibri tools              what it serves
   colibri call server_ping   call a tool from here
+  colibri task list          what is to be done
   colibri audit list         what was called
   colibri audit verify       prove that no record was touched
   colibri doctor             is everything well?

@@ -25,6 +25,11 @@ pub(super) fn lines(lines: &str) -> Result<(), Fault> {
     lines.lines().try_for_each(|text| line(&visible(text)))
 }
 
+/// Says one line to people who watch; it is no part of the answer.
+pub(super) fn talk(line: &str) -> Result<(), Fault> {
+    Ok(writeln!(io::stderr(), "{line}")?)
+}
+
 /// Prints one JSON value on one line.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Fault> {
     line(&serde_json::to_string(value).expect("what commands print always serialises"))

@@ -1,4 +1,4 @@
-//! `colibri verify`: a proof, a bundle or a checkpoint, checked without any database.
+//! `colibri verify`: a proof, a session, a bundle or a checkpoint, checked without any database.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::domain::note::{Checkpoint, NOTE_BYTES_MAX, VerifyingKey};
 use crate::domain::proof::bundle::{BundleVerifier, LINE_BYTES_MAX};
+use crate::domain::proof::session::{self, SessionVerdict, SessionVerifier};
 use crate::domain::proof::{InclusionProof, PROOF_BYTES_MAX};
 
 use super::Session;
@@ -17,6 +18,7 @@ use super::out;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   colibri verify record-4.tlog-proof --key \"$(cat auditor.key)\"
+  colibri verify session-storage.proof --key auditor.key
   colibri verify ledger.bundle --key auditor.key
   colibri verify record-4.tlog-proof --key auditor.key --record record.json
 
@@ -25,7 +27,7 @@ somebody you trust, not from the same hands as the file.";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .tlog-proof, a bundle of `audit export`, or a signed checkpoint
+    /// A .tlog-proof, a session's proof, a bundle of `audit export`, or a signed checkpoint
     file: PathBuf,
     /// The public key, or a file with one key a line
     #[arg(long, value_name = "KEY")]
@@ -43,6 +45,8 @@ pub(super) fn run(session: &Session, arguments: &Arguments) -> Result<(), Fault>
         proof(file, arguments, &keys)?
     } else if first.starts_with(b"colibri/ledger-bundle@v1\n") {
         bundle(file, &arguments.file, &keys)?
+    } else if first.starts_with(b"colibri/session-proof@v1\n") {
+        return print_session(&sealed(file, &arguments.file, &keys)?, session.json);
     } else {
         let text = read(file, &arguments.file, NOTE_BYTES_MAX)?;
         let checkpoint = Checkpoint::open(&text, &keys).map_err(refused)?;
@@ -92,19 +96,51 @@ fn proof(file: impl Read, arguments: &Arguments, keys: &[VerifyingKey]) -> Resul
     Ok(Verdict { what: "proof", index: Some(proof.index), checkpoint, record })
 }
 
-fn bundle(mut file: impl BufRead, path: &Path, keys: &[VerifyingKey]) -> Result<Verdict, Fault> {
+fn bundle(file: impl BufRead, path: &Path, keys: &[VerifyingKey]) -> Result<Verdict, Fault> {
     let mut verifier = BundleVerifier::default();
+    each_line(file, path, LINE_BYTES_MAX, |line| verifier.push(line).map(drop).map_err(refused))?;
+    let verdict = verifier.finish(keys).map_err(refused)?;
+    Ok(Verdict { what: "bundle", index: None, checkpoint: verdict.checkpoint, record: None })
+}
+
+fn sealed(file: impl BufRead, path: &Path, keys: &[VerifyingKey]) -> Result<SessionVerdict, Fault> {
+    let mut verifier = SessionVerifier::default();
+    each_line(file, path, session::LINE_BYTES_MAX, |line| verifier.push(line).map_err(refused))?;
+    verifier.finish(keys).map_err(refused)
+}
+
+fn print_session(verdict: &SessionVerdict, as_json: bool) -> Result<(), Fault> {
+    let SessionVerdict { session, records, root, sealed_at, index, checkpoint } = verdict;
+    let Checkpoint { origin, size, root: log_root } = checkpoint;
+    if as_json {
+        return out::json(&json!({
+            "valid": true, "what": "session", "session": session, "records": records, "sessionRoot": root,
+            "sealedAt": sealed_at, "log": origin, "size": size, "root": log_root, "index": index,
+        }));
+    }
+    out::line(&format!(
+        "valid session: {} (records: {records}) was sealed at {} by record {index}, which is in {origin} at {size} records\nroot {root}",
+        out::visible(session),
+        out::visible(sealed_at),
+    ))
+}
+
+/// Feeds a file line by line; a line without an end within the bound is fed as far as it was read.
+fn each_line(
+    mut file: impl BufRead,
+    path: &Path,
+    bytes_max: usize,
+    mut push: impl FnMut(&[u8]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let mut bounded = (&mut file).take(LINE_BYTES_MAX as u64 + 1);
+        let mut bounded = (&mut file).take(bytes_max as u64 + 1);
         if bounded.read_until(b'\n', &mut line).map_err(|error| unreadable(path, &error))? == 0 {
-            break;
+            return Ok(());
         }
-        verifier.push(&line).map_err(refused)?;
+        push(&line)?;
     }
-    let verdict = verifier.finish(keys).map_err(refused)?;
-    Ok(Verdict { what: "bundle", index: None, checkpoint: verdict.checkpoint, record: None })
 }
 
 /// The key itself, or a file of keys.

@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod clock;
+pub mod codes;
 pub mod failure;
 pub mod health;
 pub mod ledger;

@@ -1,10 +1,11 @@
-//! What an auditor is handed: one record's proof, or a whole log as a bundle.
+//! What an auditor is handed: one record's proof, a sealed session, or a whole log as a bundle.
 //!
-//! Owns: the text of both files and the verdict on them. A record is bytes here, nothing more.
-//! Uses: `merkle` for the hashes, `note` for the checkpoint that both end with.
+//! Owns: the text of these files and the verdict on them. A record is bytes here, nothing more.
+//! Uses: `merkle` for the hashes, `note` for the checkpoint that all end with.
 //! Must not know: files. Who reads or writes them feeds text.
 
 pub mod bundle;
+pub mod session;
 
 use std::fmt;
 use std::str::FromStr;

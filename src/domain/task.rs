@@ -272,3 +272,114 @@ fn way_back(task: &str, came_from: &HashMap<String, String>) -> Vec<String> {
     way.reverse();
     way
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The whole machine on one page: from where, to where; `+` is another attempt.
+    const STEPS: &str = "INIT: GATHER CANCELLED; GATHER: ANALYZE CANCELLED; ANALYZE: PLAN CANCELLED; \
+        PLAN: APPLY CANCELLED; APPLY: VERIFY CANCELLED; VERIFY: DONE GATHER+ CANCELLED; DONE:; CANCELLED:";
+
+    /// SU-7: every pair of states, against the page.
+    #[test]
+    fn only_the_steps_of_the_page_are_taken() {
+        for line in STEPS.split(';') {
+            let (from, steps) = line.trim().split_once(':').unwrap();
+            let from = Status::parse(from).unwrap();
+            for to in Status::ALL {
+                let listed = steps.split_whitespace().find(|step| step.trim_end_matches('+') == to.name());
+                let taken = step(from, to, 3, 1);
+                match listed {
+                    _ if from == to => assert_eq!(taken, Ok(Step { to, attempt: 3 }), "staying is no step"),
+                    Some(step) => {
+                        let attempt = 3 + u32::from(step.ends_with('+'));
+                        assert_eq!(taken, Ok(Step { to, attempt }), "{from:?} to {to:?}");
+                    }
+                    None => {
+                        assert_eq!(taken.unwrap_err().code, code::INVALID_TRANSITION, "{from:?} to {to:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// SU-7: a refusal names where the task is, where it was to go and where it may.
+    #[test]
+    fn a_refusal_says_what_is_allowed() {
+        let refusal = step(Status::Verify, Status::Plan, 1, 1).unwrap_err();
+        assert_eq!(refusal.message, "a task cannot go from VERIFY to PLAN; allowed: DONE, GATHER, CANCELLED");
+        assert_eq!(refusal.extra["allowed"], serde_json::json!(["DONE", "GATHER", "CANCELLED"]));
+        let ended = step(Status::Done, Status::Gather, 1, 1).unwrap_err();
+        assert_eq!(ended.message, "a task cannot go from DONE to GATHER; allowed: nothing: it has ended");
+        let silent = step(Status::Verify, Status::Done, 1, 0).unwrap_err();
+        assert_eq!(silent.code, code::WRITEBACK_REQUIRED);
+        assert!(step(Status::Verify, Status::Cancelled, 1, 0).is_ok(), "giving up needs no reason");
+    }
+
+    /// SU-8: each name leads to one priority and back, and the order is the urgency.
+    #[test]
+    fn priorities_are_ordered() {
+        let names = Priority::ALL.map(Priority::name);
+        assert_eq!(names, ["critical", "high", "medium", "low"]);
+        assert!(Priority::ALL.is_sorted());
+        for priority in Priority::ALL {
+            assert_eq!(Priority::of_rank(priority.rank()), Some(priority));
+        }
+        assert_eq!(Priority::of_rank(4), None);
+    }
+
+    proptest! {
+        /// SU-7: however one walks, INIT is never entered again, an end is an end, and the attempts are the returns.
+        #[test]
+        fn random_walks_stay_on_the_page(asks in prop::collection::vec((0..8_usize, 0..2_u64), 0..60)) {
+            let (mut here, mut attempt, mut returns) = (Status::Init, 1, 0);
+            for (to, thoughts) in asks {
+                let to = Status::ALL[to];
+                let allowed = here == to
+                    || (here.next().contains(&to) && (to != Status::Done || thoughts > 0));
+                let taken = step(here, to, attempt, thoughts);
+                prop_assert_eq!(taken.is_ok(), allowed);
+                if let Ok(step) = taken {
+                    prop_assert!(!here.is_terminal() || step.to == here);
+                    prop_assert!(step.to != Status::Init || here == Status::Init);
+                    returns += u32::from(here == Status::Verify && step.to == Status::Gather);
+                    (here, attempt) = (step.to, step.attempt);
+                }
+            }
+            prop_assert_eq!(attempt, 1 + returns);
+        }
+
+        /// SU-8: a cycle is found if and only if the task can be reached, and what is named is one.
+        #[test]
+        fn a_cycle_is_named_by_its_own_edges(edges in prop::collection::vec((0..9_u8, 0..9_u8), 0..30), task in 0..9_u8, needs in prop::collection::vec(0..9_u8, 0..4)) {
+            let name = |number: u8| number.to_string();
+            let mut graph: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (from, to) in edges.iter().filter(|(from, _)| *from != task) {
+                graph.entry(name(*from)).or_default().push(name(*to));
+            }
+            let needs: Vec<String> = needs.into_iter().map(name).collect();
+            let needs_of = |of: &str| Ok::<_, ()>(graph.get(of).cloned().unwrap_or_default());
+            let found = find_cycle(&name(task), &needs, needs_of).unwrap();
+            let mut reached: HashSet<String> = needs.iter().cloned().collect();
+            loop {
+                let more: Vec<_> = reached.iter().filter_map(|of| graph.get(of)).flatten().cloned().collect();
+                let before = reached.len();
+                reached.extend(more);
+                if reached.len() == before { break; }
+            }
+            prop_assert_eq!(found.is_some(), reached.contains(&name(task)));
+            if let Some(Cycle(way)) = found {
+                prop_assert_eq!((way.first(), way.last()), (Some(&name(task)), Some(&name(task))));
+                prop_assert!(way.len() >= 2 && needs.contains(&way[1]));
+                for pair in way[1..].windows(2) {
+                    prop_assert!(graph[&pair[0]].contains(&pair[1]), "{:?} is no edge", pair);
+                }
+            }
+        }
+    }
+}

@@ -45,6 +45,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Plan, Self::Analysis, Self::Decision, Self::Reflection];
+
     /// As it stands on the wire and in the store.
     pub fn name(self) -> &'static str {
         match self {
@@ -162,5 +165,94 @@ impl Chain {
     fn breaks(&mut self, id: &str) {
         self.broken_count += 1;
         self.first_broken_at.get_or_insert_with(|| id.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SU-9: the hash covers all of a thought's meaning: whatever of it is changed, it changes.
+    #[test]
+    fn the_hash_covers_all_of_the_meaning() {
+        let thought = thought("one", Hash::ZERO);
+        let edits: [fn(&mut Thought); 8] = [
+            |thought| thought.agent_id.push('x'),
+            |thought| thought.content.digest = Hash([7; 32]),
+            |thought| thought.id.push('x'),
+            |thought| thought.prev_hash = Hash([7; 32]),
+            |thought| thought.session_id = None,
+            |thought| thought.task_id.push('x'),
+            |thought| thought.timestamp.push('x'),
+            |thought| thought.kind = Kind::Plan,
+        ];
+        for (number, edit) in edits.iter().enumerate() {
+            let mut changed = thought.clone();
+            edit(&mut changed);
+            assert_ne!(changed.hash_of(), thought.hash, "edit {number} is not covered");
+        }
+    }
+
+    /// SU-9: what is hashed is RFC 8785 canonical JSON, recomputed here by an independent canonicaliser.
+    #[test]
+    fn what_is_hashed_is_canonical_json() {
+        let mut thought = thought("é \"q\"\n", Hash::ZERO);
+        for session_id in [Some("s".to_owned()), None] {
+            thought.session_id = session_id;
+            let meaning = serde_json::json!({
+                "type": thought.kind, "timestamp": thought.timestamp, "task_id": thought.task_id,
+                "session_id": thought.session_id, "prev_hash": thought.prev_hash, "id": thought.id,
+                "content": thought.content.digest, "agent_id": thought.agent_id,
+            });
+            let canonical = serde_json_canonicalizer::to_vec(&meaning).unwrap();
+            assert_eq!(thought.hash_of(), Hash(Sha256::digest(canonical).into()));
+        }
+    }
+
+    /// SU-9, SU-10: a chain is broken where a link, a hash or a text is wrong, and counts on.
+    #[test]
+    fn a_chain_tells_its_first_broken_thought() {
+        let first = thought("one", Hash::ZERO);
+        let second = thought("two", first.hash);
+        let third = thought("three", second.hash);
+        let walk = |thoughts: &[(&Thought, bool)]| {
+            let mut chain = Chain::default();
+            for (thought, agrees) in thoughts {
+                chain.next(thought, *agrees);
+            }
+            (chain.record_count, chain.broken_count, chain.first_broken_at)
+        };
+        let id = |thought: &Thought| Some(thought.id.clone());
+        assert_eq!(walk(&[]), (0, 0, None));
+        assert_eq!(walk(&[(&first, true), (&second, true), (&third, true)]), (3, 0, None));
+        assert_eq!(walk(&[(&first, true), (&second, false), (&third, true)]), (3, 1, id(&second)));
+        assert_eq!(walk(&[(&first, true), (&third, true)]), (2, 1, id(&third)), "one is missing");
+        assert_eq!(walk(&[(&second, true), (&third, true)]), (2, 1, id(&second)), "the first is missing");
+        assert_eq!(walk(&[(&first, true), (&third, true), (&second, true)]), (3, 2, id(&third)));
+        let mut forged = second.clone();
+        forged.agent_id = "eve".to_owned();
+        assert_eq!(walk(&[(&first, true), (&forged, true), (&third, true)]), (3, 1, id(&forged)));
+        let mut chain = Chain::default();
+        chain.next(&first, true);
+        chain.unreadable("x");
+        chain.ends_wrong("y");
+        assert_eq!((chain.record_count, chain.broken_count), (2, 2));
+        assert_eq!((chain.first_broken_at.as_deref(), chain.last), (Some("x"), Some(first.hash)));
+    }
+
+    fn thought(text: &str, prev_hash: Hash) -> Thought {
+        Thought {
+            agent_id: "ada".to_owned(),
+            call: CallId(uuid::Uuid::nil()),
+            content: Sealed::new(&[7; 16], text.as_bytes(), text.len()),
+            hash: Hash::ZERO,
+            id: format!("id of {text}"),
+            prev_hash,
+            session_id: Some("s".to_owned()),
+            task_id: "t".to_owned(),
+            timestamp: "2026-11-15T20:55:00.000Z".to_owned(),
+            kind: Kind::Decision,
+        }
+        .sealed()
     }
 }

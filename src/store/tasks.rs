@@ -14,6 +14,7 @@ use crate::domain::task::{LEASE_MS, Priority, Status, Task, code, find_cycle, st
 
 use super::error::StoreError;
 use super::ledger::{Ledger, seal_whole};
+use super::next::{Purpose, next_actions};
 
 /// A refusal is an answer, not a failure of the store.
 pub type Answer<T> = Result<T, Refusal>;
@@ -54,7 +55,7 @@ impl Ledger<'_> {
         let seq = self.connection.last_insert_rowid();
         self.label(seq, &labels)?;
         for need in needs {
-            self.depend(seq, need)?;
+            self.depend(seq, true, need)?;
         }
         self.changed(act, seq, "created").map(Ok)
     }
@@ -93,7 +94,7 @@ impl Ledger<'_> {
             .and_then(|mut s| s.execute(row))
             .map_err(StoreError::database("change a task"))?;
         if let Some(needs) = needs {
-            self.replace_needs(found.seq, &needs)?;
+            self.replace_needs(&found, &needs)?;
         }
         if step.to.is_terminal() && !found.status.is_terminal() {
             self.release(found.seq)?;
@@ -105,20 +106,9 @@ impl Ledger<'_> {
     pub(super) fn claim_task(&mut self, act: Act, ask: &NextActions) -> Result<Option<Task>, StoreError> {
         let Some(agent) = &ask.agent_id else { return Ok(None) };
         let failed = StoreError::database("claim a task");
-        let of_project = if ask.project_id.is_some() { "project_id = ?3 AND" } else { "?3 IS NULL AND" };
-        let sql = format!(
-            "SELECT seq FROM task WHERE {of_project} blocked_by = 0 AND status NOT IN ('DONE', 'CANCELLED') \
-             AND (assignee IS NULL OR lease_until <= ?2 OR (assignee = ?1 AND lease_until IS NULL)) \
-             ORDER BY priority, dependants DESC, seq LIMIT 1"
-        );
+        let best = next_actions(self.connection, ask, Purpose::Claim, 1, act.at)?.into_iter().next();
+        let Some((seq, _)) = best else { return Ok(None) };
         let now = act.at.0.cast_signed();
-        let mut statement = self.connection.prepare_cached(&sql).map_err(&failed)?;
-        let best: Option<i64> = statement
-            .query_row(params![agent, now, ask.project_id], |row| row.get(0))
-            .optional()
-            .map_err(&failed)?;
-        drop(statement);
-        let Some(seq) = best else { return Ok(None) };
         let sql = "UPDATE task SET assignee = ?, lease_until = ?, version = version + 1, updated_at = ? WHERE seq = ?";
         let row = params![agent, now + LEASE_MS.cast_signed(), now, seq];
         self.connection.prepare_cached(sql).and_then(|mut s| s.execute(row)).map_err(&failed)?;
@@ -192,22 +182,23 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// `task` needs `need` from now on; counts are kept on both.
-    fn depend(&self, task: i64, need: Found) -> Result<(), StoreError> {
-        let waits = i64::from(!need.status.is_terminal());
+    /// `task` needs `need` from now on; counts are kept on both. Who has ended waits for nobody.
+    fn depend(&self, task: i64, is_open: bool, need: Found) -> Result<(), StoreError> {
+        let (waiting, blocking) = (i64::from(is_open), i64::from(!need.status.is_terminal()));
         self.run("INSERT INTO dependency (task, needs) VALUES (?, ?)", [task, need.seq])?;
-        self.run("UPDATE task SET dependants = dependants + 1 WHERE seq = ?", [need.seq])?;
-        self.run("UPDATE task SET blocked_by = blocked_by + ? WHERE seq = ?", [waits, task])
+        self.run("UPDATE task SET dependants = dependants + ? WHERE seq = ?", [waiting, need.seq])?;
+        self.run("UPDATE task SET blocked_by = blocked_by + ? WHERE seq = ?", [blocking, task])
     }
 
-    fn replace_needs(&self, task: i64, needs: &[Found]) -> Result<(), StoreError> {
+    fn replace_needs(&self, task: &Found, needs: &[Found]) -> Result<(), StoreError> {
+        let (seq, is_open) = (task.seq, !task.status.is_terminal());
         self.run(
-            "UPDATE task SET dependants = dependants - 1 WHERE seq IN (SELECT needs FROM dependency WHERE task = ?)",
-            [task],
+            "UPDATE task SET dependants = dependants - ? WHERE seq IN (SELECT needs FROM dependency WHERE task = ?)",
+            [i64::from(is_open), seq],
         )?;
-        self.run("DELETE FROM dependency WHERE task = ?", [task])?;
-        self.run("UPDATE task SET blocked_by = 0 WHERE seq = ?", [task])?;
-        needs.iter().try_for_each(|need| self.depend(task, *need))
+        self.run("DELETE FROM dependency WHERE task = ?", [seq])?;
+        self.run("UPDATE task SET blocked_by = 0 WHERE seq = ?", [seq])?;
+        needs.iter().try_for_each(|need| self.depend(seq, is_open, *need))
     }
 
     /// A task that ended blocks nobody and waits for nobody.

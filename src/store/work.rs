@@ -4,17 +4,18 @@ use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use crate::domain::clock::Timestamp;
-use crate::domain::ledger::{Event, Record, salted};
 use crate::domain::task::Task;
 use crate::domain::task::ask::{Fields, Listed, New, NextActions, Page, Patch, Query};
-use crate::domain::thought::{Chain, Kind, Thought};
+use crate::domain::thought::{Kind, Thought};
 
 use super::Store;
 use super::error::StoreError;
 use super::ledger::index;
+use super::next::{Purpose, next_actions};
 use super::read::Reader;
-use super::tasks::{Act, Answer, COLUMNS, find, load, whole};
-use super::thoughts::{NewSession, NewThought, Recorded, Session, each_record_of, find_session};
+use super::tasks::{Act, Answer, COLUMNS, find, load, not_found, whole};
+use super::thoughts::{NewSession, NewThought, Recorded, Session, each_record_of, find_session, no_session};
+use super::trail::read_thought;
 
 /// Tasks on a page, if nobody says.
 const TASKS_PAGE: u32 = 50;
@@ -96,17 +97,17 @@ pub struct ThoughtQuery {
     pub kind: Option<Kind>,
     /// At most this many.
     pub limit: Option<u32>,
-    /// Only after this index.
-    pub after: Option<u64>,
+    /// Only after this place: [`ThoughtPage::next`] of the page before.
+    pub after: Option<i64>,
 }
 
-/// One task's chain, walked.
-#[derive(Clone, Debug)]
-pub struct TaskChain {
-    /// The task.
-    pub task_id: String,
-    /// What the walk found.
-    pub chain: Chain,
+/// A page of thoughts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThoughtPage {
+    /// In the order they were recorded.
+    pub thoughts: Vec<ListedThought>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<i64>,
 }
 
 impl Reader {
@@ -124,11 +125,23 @@ impl Reader {
         let mut filter = Filter::default();
         filter.equals("status = ?", query.status.map(|status| status.name().to_owned()));
         filter.equals("project_id = ?", query.project_id.clone());
-        filter.equals("assignee = ?", query.assignee.clone());
+        if query.assignee.is_some() {
+            filter.equals("assignee = ?", query.assignee.clone());
+            // A claim whose lease has ended is nobody's.
+            filter.equals("(lease_until IS NULL OR lease_until > ?)", Some(now.0.cast_signed()));
+        }
         filter.equals("priority = ?", query.priority.map(|priority| i64::from(priority.rank())));
-        filter.equals("seq IN (SELECT task FROM label WHERE name = ?)", query.label.clone());
-        filter.equals("seq > ?", query.cursor.as_deref().map(|cursor| cursor.parse().unwrap_or(i64::MAX)));
-        let sql = format!("SELECT {COLUMNS} FROM task {} ORDER BY seq LIMIT ?", filter.clause());
+        // From the label's own list where there is one: it is in the order of the tasks, and rare.
+        let (from, order) = match query.label {
+            Some(_) => ("label CROSS JOIN task ON task.seq = label.task", "label.task"),
+            None => ("task", "seq"),
+        };
+        filter.equals("label.name = ?", query.label.clone());
+        filter.equals(
+            &format!("{order} > ?"),
+            query.cursor.as_deref().map(|cursor| cursor.parse().unwrap_or(i64::MAX)),
+        );
+        let sql = format!("SELECT {COLUMNS} FROM {from} {} ORDER BY {order} LIMIT ?", filter.clause());
         let found = self
             .rows_of(&sql, filter.values(limit + 1), |row| Ok((row.get::<_, i64>(0)?, whole(row, now)?)))?;
         let next_cursor = (found.len() > limit as usize).then(|| found[limit as usize - 1].0.to_string());
@@ -147,35 +160,28 @@ impl Reader {
 
     /// What can be done now, best first.
     pub fn next_actions(&self, ask: &NextActions, now: Timestamp) -> Result<Vec<Task>, StoreError> {
-        let mut filter = Filter::default();
-        filter.is("blocked_by = 0");
-        filter.is("status NOT IN ('DONE', 'CANCELLED')");
-        filter.equals("project_id = ?", ask.project_id.clone());
-        let free = "(assignee IS NULL OR lease_until <= ?";
-        match &ask.agent_id {
-            Some(agent) => {
-                filter.equals(&format!("{free} OR assignee = ?)"), Some(now.0.cast_signed()));
-                filter.values.push(agent.clone().into());
-            }
-            None => filter.equals(&format!("{free} OR lease_until IS NULL)"), Some(now.0.cast_signed())),
-        }
-        let sql = format!(
-            "SELECT {COLUMNS} FROM task {} ORDER BY priority, dependants DESC, seq LIMIT ?",
-            filter.clause()
-        );
-        self.rows_of(&sql, filter.values(ask.limit.unwrap_or(ACTIONS_PAGE)), |row| whole(row, now))
+        let limit = ask.limit.unwrap_or(ACTIONS_PAGE);
+        let found = next_actions(&self.connection, ask, Purpose::List, limit, now)?;
+        Ok(found.into_iter().map(|(_, task)| task).collect())
     }
 
-    /// A page of thoughts, and whether there are more.
-    pub fn thoughts(&self, query: &ThoughtQuery) -> Result<(Vec<ListedThought>, bool), StoreError> {
+    /// A page of thoughts, and where the next one begins.
+    pub fn thoughts(&self, query: &ThoughtQuery) -> Result<Answer<ThoughtPage>, StoreError> {
         let limit = query.limit.unwrap_or(THOUGHTS_PAGE);
         let mut filter = Filter::default();
-        filter.equals("thought.task = (SELECT seq FROM task WHERE id = ?)", query.task_id.clone());
-        filter.equals("thought.session = ?", query.session_id.clone());
+        if let Some(id) = &query.task_id {
+            let Some(task) = find(&self.connection, id)? else { return Ok(Err(not_found(id))) };
+            filter.equals("thought.task = ?", Some(task.seq));
+        }
+        if let Some(id) = &query.session_id {
+            if find_session(&self.connection, id)?.is_none() {
+                return Ok(Err(no_session(id)));
+            }
+            filter.equals("thought.session = ?", Some(id.clone()));
+        }
         filter.equals("thought.agent = ?", query.agent_id.clone());
         filter.equals("thought.type = ?", query.kind.map(|kind| kind.name().to_owned()));
-        let log = self.head()?.log;
-        filter.equals("thought.place > ?", query.after.map(|after| super::ledger::place(log, after)));
+        filter.equals("thought.place > ?", query.after);
         let sql = format!(
             "SELECT thought.place, record.bytes, body.kept FROM thought JOIN record ON record.place = thought.place \
              LEFT JOIN body ON body.place = thought.place {} ORDER BY thought.place LIMIT ?",
@@ -184,7 +190,7 @@ impl Reader {
         let rows = self.rows_of(&sql, filter.values(limit + 1), |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<Vec<u8>>>(2)?))
         })?;
-        let more = rows.len() > limit as usize;
+        let next = (rows.len() > limit as usize).then(|| rows[limit as usize - 1].0);
         let listed = rows.into_iter().take(limit as usize).map(|(place, bytes, kept)| {
             let thought = read_thought(&bytes).ok_or_else(|| StoreError::RolledBack {
                 what: format!("record {} is not the thought it should be", index(place)),
@@ -192,60 +198,7 @@ impl Reader {
             let content = kept.map(|kept| String::from_utf8_lossy(&kept).into_owned());
             Ok(ListedThought { index: index(place), thought, content })
         });
-        Ok((listed.collect::<Result<_, StoreError>>()?, more))
-    }
-
-    /// The chains of one task, or of all, walked from the records' bytes.
-    pub fn verify_thoughts(&self, task_id: Option<&str>) -> Result<Vec<TaskChain>, StoreError> {
-        let mut filter = Filter::default();
-        filter.is("thoughts > 0");
-        filter.equals("id = ?", task_id.map(str::to_owned));
-        let sql =
-            format!("SELECT seq, id, thoughts, last_hash FROM task {} ORDER BY seq LIMIT ?", filter.clause());
-        let tasks = self.rows_of(&sql, filter.values(u32::MAX), |row| {
-            Ok((
-                row.get::<_, i64>(0)?,
-                row.get::<_, String>(1)?,
-                row.get::<_, i64>(2)?,
-                row.get::<_, [u8; 32]>(3)?,
-            ))
-        })?;
-        let walk = |(seq, task_id, count, last): (i64, String, i64, [u8; 32])| {
-            let mut chain = self.walk_chain(seq)?;
-            if chain.record_count != count.cast_unsigned() || chain.last().0 != last {
-                chain.ends_wrong(&task_id);
-            }
-            Ok(TaskChain { task_id, chain })
-        };
-        tasks.into_iter().map(walk).collect()
-    }
-
-    fn walk_chain(&self, task: i64) -> Result<Chain, StoreError> {
-        let failed = StoreError::database("read a chain");
-        let sql = "SELECT thought.id, record.bytes, body.salt, body.kept FROM thought \
-                   LEFT JOIN record ON record.place = thought.place LEFT JOIN body ON body.place = thought.place \
-                   WHERE thought.task = ? ORDER BY thought.place";
-        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = statement.query([task]).map_err(&failed)?;
-        let mut chain = Chain::default();
-        while let Some(row) = rows.next().map_err(&failed)? {
-            let (id, bytes): (String, Option<String>) =
-                (row.get(0).map_err(&failed)?, row.get(1).map_err(&failed)?);
-            let body: Option<Vec<u8>> = row.get(3).map_err(&failed)?;
-            let salt: Option<Vec<u8>> = row.get(2).map_err(&failed)?;
-            match bytes.as_deref().and_then(read_thought) {
-                Some(thought) => {
-                    // A text that is gone was erased, as it may be.
-                    let agrees = match (salt, body) {
-                        (Some(salt), Some(body)) => salted(&salt, &body) == thought.content.digest,
-                        _ => true,
-                    };
-                    chain.next(&thought, agrees && thought.id == id);
-                }
-                None => chain.unreadable(&id),
-            }
-        }
-        Ok(chain)
+        Ok(Ok(ThoughtPage { thoughts: listed.collect::<Result<_, StoreError>>()?, next }))
     }
 
     /// The session of that id.
@@ -254,10 +207,8 @@ impl Reader {
     }
 
     /// The bytes of a session's records, in order.
-    pub fn session_records(&self, id: &str) -> Result<Vec<String>, StoreError> {
-        let mut records = Vec::new();
-        each_record_of(&self.connection, id, |bytes| records.push(bytes.to_owned()))?;
-        Ok(records)
+    pub fn each_session_record(&self, id: &str, visit: impl FnMut(&str)) -> Result<(), StoreError> {
+        each_record_of(&self.connection, id, visit)
     }
 
     /// The index of the record of a thought.
@@ -277,13 +228,6 @@ impl Reader {
         let failed = StoreError::database("list");
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
         statement.query_map(params_from_iter(values), row).and_then(Iterator::collect).map_err(&failed)
-    }
-}
-
-fn read_thought(bytes: &str) -> Option<Thought> {
-    match serde_json::from_str::<Record>(bytes).ok()?.event {
-        Event::ThoughtRecorded(thought) => Some(thought),
-        _ => None,
     }
 }
 

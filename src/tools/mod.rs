@@ -48,6 +48,8 @@ pub struct ToolConfig {
     /// Whether it stands behind a method of the protocol, or a command, and is no tool to clients: it
     /// is not listed and cannot be called as one. Its name may be a method's, with `/` in it.
     pub hidden: bool,
+    /// The codes with which it may fail (pattern A): see [`ToolError::coded`].
+    pub failures: &'static [&'static str],
 }
 
 impl ToolConfig {
@@ -60,6 +62,7 @@ impl ToolConfig {
         idempotent: false,
         refusals: &[],
         hidden: false,
+        failures: &[],
     };
 }
 
@@ -164,7 +167,7 @@ impl Registry {
             title: config.title.into_owned(),
             description: config.description.into_owned(),
             input_schema,
-            output_schema: schema::envelope::<O>(config.refusals),
+            output_schema: schema::envelope::<O>(config.refusals, config.failures),
             annotations: Annotations {
                 read_only: !config.mutates,
                 destructive: config.destructive,

@@ -22,11 +22,15 @@ pub(super) fn input<A: JsonSchema>() -> Option<Value> {
 }
 
 /// The schema of the whole envelope, since that is what the structured content is.
-pub(super) fn envelope<O: JsonSchema>(refusals: &[&str]) -> Value {
+pub(super) fn envelope<O: JsonSchema>(refusals: &[&str], failures: &[&str]) -> Value {
     let mut data = generate::<O>();
     let definitions = data.as_object_mut().and_then(|object| object.remove("$defs"));
     if !refusals.is_empty() {
         data = json!({ "anyOf": [data, refusal(refusals)] });
+    }
+    let mut details = json!({ "type": "object" });
+    if !failures.is_empty() {
+        details["properties"] = json!({ "code": { "enum": failures } });
     }
     let mut envelope = json!({
         "type": "object",
@@ -39,7 +43,7 @@ pub(super) fn envelope<O: JsonSchema>(refusals: &[&str]) -> Value {
                 "properties": {
                     "code": { "enum": code::ALL },
                     "message": { "type": "string" },
-                    "details": { "type": "object" },
+                    "details": details,
                 },
                 "additionalProperties": false,
             })),

@@ -25,7 +25,9 @@ pub fn register(registry: &mut Registry, store: &Store, mode: Mode) -> Result<()
         .register("task_update", UPDATE, move |ask: Update, context| this.clone().update(ask, context))?;
     let this = tasks.clone();
     registry.register("task_list", LIST, move |ask: Query, context| this.clone().list(ask, context))?;
-    registry.register("task_next_actions", NEXT, move |ask: NextActions, context| {
+    // It lists in every mode; what claims is a change, and says so where a claim is admitted.
+    let next = ToolConfig { mutates: mode.admits("task_next_actions", true), ..NEXT };
+    registry.register("task_next_actions", next, move |ask: NextActions, context| {
         tasks.clone().next_actions(ask, context)
     })
 }
@@ -78,7 +80,6 @@ const NEXT: ToolConfig = ToolConfig {
     description: Cow::Borrowed(
         "Returns the tasks that can be worked on now, best first, each with why. With claim and agent_id the best one is yours alone for 30 minutes.",
     ),
-    // It lists in every mode; only the claim changes something, and it is refused where that is not admitted.
     ..ToolConfig::NONE
 };
 

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::failure::Refusal;
 use crate::domain::merkle::Hash;
 use crate::domain::task::ask::{LINE, LINES};
+use crate::domain::task::code::NOT_FOUND;
 use crate::domain::thought::{Kind, Thought, code};
-use crate::store::{ListedThought, NewThought, Store, TaskChain, ThoughtQuery, Verdict};
+use crate::store::{ListedThought, NewThought, Store, TaskChain, ThoughtPage, ThoughtQuery, Verdict};
 
 use super::tasks::act;
 use super::{Context, RegisterError, Registry, ToolConfig, ToolError};
@@ -32,6 +33,7 @@ const RECORD: ToolConfig = ToolConfig {
         "Puts a reason on record: a plan, an analysis, a decision or a reflection about a task. It cannot be changed afterwards.",
     ),
     mutates: true,
+    failures: &[NOT_FOUND, code::SESSION_NOT_FOUND, code::SESSION_FINALIZED, code::SESSION_REQUIRED],
     ..ToolConfig::NONE
 };
 
@@ -40,6 +42,7 @@ const LIST: ToolConfig = ToolConfig {
     description: Cow::Borrowed(
         "Lists thoughts in the order they were recorded, a page at a time; by task, session, agent or type.",
     ),
+    failures: &[NOT_FOUND, code::SESSION_NOT_FOUND],
     ..ToolConfig::NONE
 };
 
@@ -48,6 +51,7 @@ const VERIFY: ToolConfig = ToolConfig {
     description: Cow::Borrowed(
         "Recomputes the chain of one task, or of all tasks and the whole ledger, and says whether anything was touched.",
     ),
+    failures: &[NOT_FOUND],
     ..ToolConfig::NONE
 };
 
@@ -151,13 +155,17 @@ struct Listing {
 
 async fn list(store: Store, ask: List) -> Result<Listing, ToolError> {
     let List { task_id, session_id, agent_id, kind, limit, cursor } = ask;
-    let after = cursor.map(|cursor| cursor.parse().unwrap_or(u64::MAX));
+    let after = cursor.map(|cursor| cursor.parse().unwrap_or(i64::MAX));
     let query = ThoughtQuery { task_id, session_id, agent_id, kind, limit, after };
-    let (found, more) = store.read(move |reader| reader.thoughts(&query)).await?;
-    let next_cursor = if more { found.last().map(|last| last.index.to_string()) } else { None };
+    let page = store.read(move |reader| reader.thoughts(&query)).await?;
+    let ThoughtPage { thoughts, next } = page.map_err(|refusal| coded(&refusal))?;
     let show = |ListedThought { index, thought, content }| shown(index, thought, content);
-    Ok(Listing { records: found.into_iter().map(show).collect(), next_cursor })
+    let next_cursor = next.map(|place| place.to_string());
+    Ok(Listing { records: thoughts.into_iter().map(show).collect(), next_cursor })
 }
+
+/// Chains in one answer; more help nobody, and an answer has a bound.
+const BY_TASK_MAX: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
 struct Verify {
@@ -178,7 +186,10 @@ struct Verified {
     /// The id of the first that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_broken_at: Option<String>,
-    /// Each task's chain; absent if one was asked for.
+    /// How many tasks have a chain; absent if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_count: Option<u64>,
+    /// Each task's chain, the broken ones first, at most 200; absent if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_task: Option<Vec<VerifiedTask>>,
     /// The verdict on the whole ledger; absent if one task was asked for.
@@ -211,23 +222,38 @@ struct VerifiedLedger {
 }
 
 async fn verify(store: Store, ask: Verify) -> Result<Verified, ToolError> {
-    let task_id = ask.task_id;
-    let found = store.read(move |reader| {
-        let chains = reader.verify_thoughts(task_id.as_deref())?;
-        let ledger = if task_id.is_none() { Some(reader.verify(&mut |_, _| {})?) } else { None };
-        Ok((chains, ledger))
-    });
+    let Some(task_id) = ask.task_id else { return verify_all(store).await };
+    let asked = task_id.clone();
+    let found = store.read(move |reader| reader.verify_task(&asked)).await?;
+    let chain = found.ok_or_else(|| ToolError::coded(NOT_FOUND, &format!("there is no task {task_id}")))?;
+    Ok(verified(&[task(chain)]))
+}
+
+async fn verify_all(store: Store) -> Result<Verified, ToolError> {
+    let found = store.read(|reader| Ok((reader.verify_trail()?, reader.verify(&mut |_, _| {})?)));
     let (chains, ledger) = found.await?;
-    let tasks: Vec<VerifiedTask> = chains.into_iter().map(task).collect();
+    let mut tasks: Vec<VerifiedTask> = chains.into_iter().map(task).collect();
+    let mut verified = verified(&tasks);
+    verified.valid &= ledger.valid;
+    verified.task_count = Some(tasks.len() as u64);
+    tasks.sort_by_key(|task| task.valid);
+    tasks.truncate(BY_TASK_MAX);
+    verified.by_task = Some(tasks);
+    verified.ledger = Some(verdict(&ledger));
+    Ok(verified)
+}
+
+fn verified(tasks: &[VerifiedTask]) -> Verified {
     let broken_count = tasks.iter().map(|task| task.broken_count).sum();
-    Ok(Verified {
-        valid: broken_count == 0 && ledger.as_ref().is_none_or(|ledger| ledger.valid),
+    Verified {
+        valid: broken_count == 0,
         record_count: tasks.iter().map(|task| task.record_count).sum(),
         broken_count,
         first_broken_at: tasks.iter().find_map(|task| task.first_broken_at.clone()),
-        by_task: ledger.is_some().then_some(tasks),
-        ledger: ledger.as_ref().map(verdict),
-    })
+        task_count: None,
+        by_task: None,
+        ledger: None,
+    }
 }
 
 fn task(TaskChain { task_id, chain }: TaskChain) -> VerifiedTask {

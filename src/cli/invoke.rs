@@ -1,0 +1,137 @@
+//! A person's calls, through the same five stages as an agent's.
+//!
+//! Owns: the one way in which a command calls a tool, and how its answer is told.
+//! Must not know: what any tool takes or gives.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::app;
+use crate::call::{Caller, Calls, Reply};
+use crate::config::os_user;
+use crate::domain::audit::Principal;
+
+use super::Session;
+use super::fault::{Exit, Fault};
+use super::out;
+use super::serve::runtime;
+
+/// The protocol revision on record for a call that used none.
+const REVISION: &str = "cli";
+
+/// The call path, open for as long as one command needs it.
+pub(super) struct Desk {
+    pub(super) calls: Calls,
+    caller: Caller,
+}
+
+/// What a tool answered.
+pub(super) struct Answer {
+    body: Bytes,
+    envelope: Value,
+    is_error: bool,
+}
+
+/// Opens the call path, lets the command make its calls, and closes it whatever they came to.
+/// `client` is the name on record, such as `colibri task`.
+pub(super) fn at_desk<T>(
+    session: &Session,
+    client: &str,
+    work: impl AsyncFnOnce(&Desk) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let (loaded, logger) = session.load()?;
+    runtime()?.block_on(async {
+        let (calls, closing) = app::calls(&loaded.config, &logger).await?;
+        let principal = Arc::new(Principal { client: client.to_owned(), user: os_user() });
+        let desk = Desk { calls, caller: Caller { principal, revision: REVISION } };
+        let done = work(&desk).await;
+        closing.close().await;
+        done
+    })
+}
+
+/// One call, told as its envelope to machines and by `show` to people.
+pub(super) fn invoke(
+    session: &Session,
+    client: &str,
+    tool: &str,
+    arguments: &Value,
+    show: impl FnOnce(&Value) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let answer = at_desk(session, client, async |desk| desk.call(tool, arguments.to_string()).await)?;
+    answer.tell(session.json, show)
+}
+
+impl Desk {
+    /// Calls a tool with arguments in JSON.
+    pub(super) async fn call(&self, tool: &str, arguments: String) -> Result<Answer, Fault> {
+        let arguments = Some(Bytes::from(arguments));
+        let call = self.calls.arrival(tool, arguments, self.caller.clone(), CancellationToken::new());
+        match self.calls.run(call).await {
+            Reply::Envelope { body, is_error } => {
+                let envelope = serde_json::from_slice(&body).unwrap_or_default();
+                Ok(Answer { body, envelope, is_error })
+            }
+            Reply::UnknownTool { message } => Err(Fault::new(Exit::Usage, out::visible(&message))),
+            Reply::Cancelled => Err(Fault::new(Exit::Unexpected, "the call was cancelled")),
+        }
+    }
+}
+
+impl Answer {
+    /// The envelope to machines. To people what `show` makes of the data, or why there is none.
+    pub(super) fn tell(
+        &self,
+        json: bool,
+        show: impl FnOnce(&Value) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if json {
+            out::bytes(&[&self.body[..], b"\n"].concat())?;
+            return if self.is_error { Err(Fault::told(Exit::ToolError)) } else { Ok(()) };
+        }
+        match self.error() {
+            None => show(&self.envelope["data"]),
+            Some(error) => Err(Fault::new(Exit::ToolError, in_words(error))),
+        }
+    }
+
+    /// What is inside the envelope, whole, as `colibri call` shows it.
+    pub(super) fn inner(&self) -> &Value {
+        self.envelope.get("data").or_else(|| self.envelope.get("error")).unwrap_or(&self.envelope)
+    }
+
+    /// Whether the tool failed or refused.
+    pub(super) fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    /// The code it refused with, if it did.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.error().and_then(|error| error["code"].as_str())
+    }
+
+    /// The error of either pattern.
+    fn error(&self) -> Option<&Value> {
+        self.is_error.then(|| self.envelope.get("error").unwrap_or_else(|| &self.envelope["data"]["error"]))
+    }
+}
+
+/// `CODE: message`, and what is wrong with the arguments if that is the reason.
+fn in_words(error: &Value) -> String {
+    let text = |value: &Value| out::visible(value.as_str().unwrap_or_default());
+    let mut words = text(&error["message"]);
+    // A failure of a thought tool has its code in front already.
+    if !words.starts_with("ERR_") {
+        words = format!("{}: {words}", text(&error["code"]));
+    }
+    let issues = error["details"]["issues"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if issues.len() > 1 {
+        for issue in issues {
+            words = format!("{words}\n  {}: {}", text(&issue["path"]), text(&issue["message"]));
+        }
+    }
+    words
+}
