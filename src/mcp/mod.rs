@@ -15,5 +15,6 @@ pub mod error;
 pub mod lines;
 pub mod lists;
 pub mod params;
+pub mod request;
 pub mod revision;
 pub mod scan;
