@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod fault;
 mod out;
+mod probe;
 mod serve;
 mod tools;
 mod verify;
@@ -94,6 +95,9 @@ enum Command {
     /// Verify a proof, a bundle or a checkpoint offline
     #[command(after_help = verify::EXAMPLES)]
     Verify(verify::Arguments),
+    /// Connect to an MCP server, and show what is there or what is wrong
+    #[command(after_help = probe::EXAMPLES)]
+    Probe(probe::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -144,6 +148,7 @@ pub fn main() -> ExitCode {
         Some(Command::Call(arguments)) => call::run(&session, arguments),
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
+        Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),
