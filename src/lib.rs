@@ -10,8 +10,10 @@ pub mod domain;
 
 pub mod config;
 pub mod mcp;
+pub mod sandbox;
 pub mod store;
 
+pub mod fleet;
 pub mod tools;
 
 pub mod call;
@@ -21,6 +23,8 @@ pub mod serve;
 pub mod app;
 
 pub mod cli;
+
+pub use fleet::bridge;
 
 pub use app::{Server, StartError};
 pub use domain::audit::{AuditError, AuditSink, Enter, Exit, NoAudit, Pending};

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
+mod bridge;
 mod cli;
 mod concurrency;
 mod config;

@@ -11,6 +11,7 @@ mod doctor;
 mod fault;
 mod invoke;
 mod out;
+mod probe;
 mod serve;
 mod session;
 mod skill;
@@ -112,6 +113,9 @@ enum Command {
     /// Verify a proof, a bundle or a checkpoint offline
     #[command(after_help = verify::EXAMPLES)]
     Verify(verify::Arguments),
+    /// Connect to an MCP server, and show what is there or what is wrong
+    #[command(after_help = probe::EXAMPLES)]
+    Probe(probe::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -170,6 +174,7 @@ pub fn main() -> ExitCode {
         Some(Command::Session(command)) => session::run(&session, command),
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
+        Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),

@@ -37,7 +37,12 @@ pub enum Message {
         params: Option<Bytes>,
     },
     /// The answer to a request of ours.
-    Response,
+    Response {
+        /// Of our request; absent if it could not be read.
+        id: Option<Id>,
+        /// The result, or the error, as raw JSON.
+        outcome: Result<Bytes, Bytes>,
+    },
     /// No message at all.
     Refused {
         /// Of the request it was meant to be, as far as that could be read.
@@ -135,7 +140,8 @@ fn message(frame: &Bytes, members: &Members) -> Message {
     let method = match (value(Key::Method), value(Key::Result), value(Key::Error)) {
         (Some(method), None, None) => method,
         // Whatever its id: answering an answer could go on for ever.
-        (None, Some(_), None) | (None, None, Some(_)) => return Message::Response,
+        (None, Some(result), None) => return Message::Response { id, outcome: Ok(result) },
+        (None, None, Some(error)) => return Message::Response { id, outcome: Err(error) },
         (None, None, None) => return refuse(id, "`method` is missing".to_owned()),
         _ => return refuse(id, "a message has one of `method`, `result` and `error`".to_owned()),
     };
@@ -164,7 +170,11 @@ mod tests {
                 format!("request {} {method} {}", id.raw(), text(params))
             }
             Message::Notification { method, params } => format!("notification {method} {}", text(params)),
-            Message::Response => "response".to_owned(),
+            Message::Response { id, outcome } => {
+                let (kind, body) =
+                    outcome.as_ref().map_or_else(|error| ("error", error), |result| ("result", result));
+                format!("{kind} {} {}", id.as_ref().map_or("null", Id::raw), String::from_utf8_lossy(body))
+            }
             Message::Refused { id, error } => {
                 format!("{} {}: {}", error.code, id.as_ref().map_or("null", Id::raw), error.message)
             }
@@ -192,8 +202,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"\u0061","method":"m","x":1}"#, r#"request "\u0061" m -"#);
         check(r#"{"jsonrpc":"2.0","id":-7,"method":"m","params":[]}"#, "request -7 m []");
         check(r#"{"jsonrpc":"2.0","method":"m","params":{}}"#, "notification m {}");
-        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response");
-        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, "response");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{ "a":1.0 }}"#, r#"result 1 { "a":1.0 }"#);
+        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, r#"error null {"code":1}"#);
     }
 
     /// Bad input on stdio: each gets its exact JSON-RPC error.

@@ -15,6 +15,7 @@ pub mod error;
 pub mod lines;
 pub mod lists;
 pub mod params;
+pub mod request;
 pub mod resources;
 pub mod revision;
 pub mod scan;

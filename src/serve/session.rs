@@ -135,7 +135,7 @@ impl Session {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
             // `notifications/initialized` among them: nothing waits for it.
-            Message::Notification { .. } | Message::Response => Step::Silence,
+            Message::Notification { .. } | Message::Response { .. } => Step::Silence,
             Message::Refused { id, error } => Step::Answer(answer::failure(id.as_ref(), &error)),
         }
     }

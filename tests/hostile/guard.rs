@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::child::{Colibri, Home, call};
 use super::endings::pipe;
 
+/// Set in the child: the same test program, as a server.
+const AS_THE_CHILD: &str = "STORY_AS_THE_CHILD";
+
 /// After this line stdout belongs to the protocol; before it, to the test harness.
 const FROM_HERE: &str = "from here on there are only frames";
 
@@ -22,10 +25,13 @@ struct Nothing {}
 /// CO-7, CO-12: `println!`, a child process and a panic inside a handler: the client sees frames only.
 #[test]
 fn what_a_tool_prints_never_reaches_the_client() {
+    if std::env::var_os(AS_THE_CHILD).is_some() {
+        return a_server_whose_tools_print();
+    }
     let home = Home::new();
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--ignored", "--exact", "hostile::guard::a_server_whose_tools_print", "--nocapture"]);
-    child.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
+    child.args(["--exact", "hostile::guard::what_a_tool_prints_never_reaches_the_client", "--nocapture"]);
+    child.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").env(AS_THE_CHILD, "1");
     let mut input = vec![super::child::initialize("2025-11-25")];
     input.extend(
         (1..=5).map(|id| {
@@ -45,8 +51,7 @@ fn what_a_tool_prints_never_reaches_the_client() {
     }
 }
 
-#[test]
-#[ignore = "the child of the story above"]
+/// The child of the story above.
 fn a_server_whose_tools_print() {
     println!("{FROM_HERE}");
     std::io::stdout().flush().unwrap();
