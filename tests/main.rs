@@ -6,4 +6,5 @@ mod config;
 mod docs;
 mod interop;
 mod proofs;
+mod skills;
 mod tidy;
