@@ -81,3 +81,9 @@ pub(crate) fn run_page(page: &str) {
 fn the_readmes_tour_works() {
     run_page("README.md");
 }
+
+/// SU-12: the page about skills, as somebody with a first skill types it.
+#[test]
+fn the_page_about_skills_works() {
+    run_page("docs/skills.md");
+}

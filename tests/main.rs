@@ -12,6 +12,7 @@ mod hostile;
 mod interop;
 mod proofs;
 mod server;
+mod skills;
 mod support;
 mod tamper;
 mod tidy;

@@ -1,5 +1,7 @@
 //! Files, and what is made of them.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// What becomes of a file in the folder `tidy`: the skill's name and description, then every finding
@@ -169,4 +171,16 @@ fn the_digest_of_a_skill_can_be_made_with_a_shell() {
     let of = |text: &str| Hash(Sha256::digest(text).into());
     let whole = digest([("a", of("1")), ("b", of("2"))]);
     assert_eq!(whole, of(&format!("{}  a\n{}  b\n", of("1"), of("2"))));
+}
+
+proptest! {
+    /// SU-12: no text breaks the reader, and no name it gives out hides anything.
+    #[test]
+    fn any_text_is_read_or_refused(text in "(---\n)?([a-z]{1,8}:? ?[^\u{0}]{0,20}\n){0,6}(---\n)?.{0,40}") {
+        let (skill, findings) = load(&text, "tidy");
+        prop_assert_eq!(skill.is_none(), findings.iter().any(|finding| finding.weight == Weight::Error));
+        if let Some(skill) = skill {
+            prop_assert!(!skill.name.chars().any(is_hidden) && !skill.description.is_empty());
+        }
+    }
 }

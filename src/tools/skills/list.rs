@@ -61,6 +61,7 @@ struct Listing {
     diagnostics: Vec<Diagnostic>,
     /// How many more diagnostics there are.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(default)]
     diagnostics_left_off: usize,
 }
 
@@ -80,6 +81,7 @@ pub(super) struct Listed {
     digest: String,
     /// What is not as it should be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     warnings: Vec<String>,
 }
 
