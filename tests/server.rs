@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use colibri::app::{Server, StartError};
+use colibri::app::{Builder, Server, StartError};
 use colibri::domain::audit::Payloads;
+use colibri::domain::log::Logger;
 use colibri::domain::mode::Mode;
 use colibri::serve::Transport;
 use colibri::tools::ToolConfig;
@@ -52,13 +53,18 @@ async fn nothing_is_connected_before_the_start() {
         noted.store(true, Ordering::SeqCst);
         Ok(Transport::new(client_in, sink()))
     };
-    let mut server = Server::builder().install_handlers(false).transport_from(connect).build();
+    let mut server = quiet().transport_from(connect).build();
     tokio::task::yield_now().await;
     assert_eq!((connected.load(Ordering::SeqCst), server.is_connected()), (false, false));
     server.start().await.unwrap();
     assert_eq!((connected.load(Ordering::SeqCst), server.is_connected()), (true, true));
     server.stop().await;
     assert!(!server.is_connected());
+}
+
+/// Leaves the process's handlers and its stderr alone.
+fn quiet() -> Builder {
+    Server::builder().install_handlers(false).logger(Logger::silent())
 }
 
 /// T-4, CO-1: a transport that is given is not read before the start either.
@@ -78,8 +84,7 @@ fn a_transport_is_not_read_before_the_start() {
 async fn stdout_is_left_alone() {
     let whose = || rustix::fs::fstat(rustix::stdio::stdout()).map(|stat| (stat.st_dev, stat.st_ino)).unwrap();
     let before = whose();
-    let mut server =
-        Server::builder().install_handlers(false).transport(Transport::new(empty(), sink())).build();
+    let mut server = quiet().transport(Transport::new(empty(), sink())).build();
     assert_eq!(whose(), before);
     server.start().await.unwrap();
     server.wait().await;

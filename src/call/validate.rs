@@ -156,3 +156,18 @@ impl<'de> Visitor<'de> for StrictVisitor {
         Ok(Value::Object(object))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::value::BytesDeserializer;
+
+    use super::*;
+
+    /// CO-5: the reader of arguments takes JSON and nothing else.
+    #[test]
+    fn what_is_no_json_value_is_refused() {
+        let bytes = BytesDeserializer::<serde_json::Error>::new(b"x");
+        let error = Strict::deserialize(bytes).err().expect("no JSON value");
+        assert_eq!(error.to_string(), "invalid type: byte array, expected a JSON value");
+    }
+}

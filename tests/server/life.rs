@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use colibri::app::{STARTUP_TIMEOUT, StartError};
 use colibri::domain::mode::Mode;
-use colibri::serve::{Ended, Transport};
+use colibri::serve::{Ended, Limits, Transport};
 use colibri::tools::{Context, ToolConfig};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -171,6 +171,18 @@ async fn no_request_is_taken_after_the_stop() {
     bench.client.begin_call("echo", &json!({ "text": "late" }));
     assert_eq!(bench.client.frame().await, None);
     assert_eq!(bench.sink.briefs(), [] as [&str; 0]);
+}
+
+/// CO-1: the bounds of the connection are the ones that were given.
+#[tokio::test]
+async fn a_server_keeps_the_limits_it_was_given() {
+    let (builder, mut bench) = bench();
+    let mut server = builder.limits(Limits { frame_bytes_max: 300, ..Limits::default() }).build();
+    tools::register(&mut server);
+    bench.start(&mut server).await;
+    bench.client.begin_call("echo", &json!({ "text": "x".repeat(300) }));
+    let refused = bench.client.frame().await.expect("an answer");
+    assert_eq!(refused["error"]["message"], "the frame is longer than 300 bytes");
 }
 
 /// CO-11: a connection that breaks is told, and the server is over.

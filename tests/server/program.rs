@@ -16,6 +16,8 @@ fn colibri(home: &Path, env: &[(&str, &str)], arguments: &[&str]) -> Command {
         .env("HOME", home)
         .env("COLIBRI_DB_PATH", home.join("ledger.db"))
         .envs(env.iter().copied())
+        // Where a run that measures coverage collects it.
+        .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
         .current_dir(home)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

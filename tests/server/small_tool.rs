@@ -1,3 +1,5 @@
+//! One native tool, whole: a story counts its lines.
+
 use colibri::tools::{Context, RegisterError, Registry, ToolConfig, ToolError};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

@@ -2,6 +2,7 @@
 //! schema promised.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use colibri::app::SystemClock;
@@ -130,20 +131,47 @@ async fn a_mode_limits_what_is_listed_and_called() {
     }
 }
 
+fn options(database: PathBuf) -> Options {
+    Options {
+        database,
+        durability: Durability::Strict,
+        payloads: Payloads::default(),
+        version: "9.9.9-test".to_owned(),
+        clock: Arc::new(SystemClock::start()),
+        logger: Logger::silent(),
+    }
+}
+
+/// SU-13: a ledger that cannot be written, or not be read, is `failing`, and the reason is said.
+#[tokio::test]
+async fn health_tells_what_is_wrong_with_the_ledger() {
+    for (database, reason) in
+        [("a_folder", "the ledger cannot be written: "), ("ledger.db", "the ledger cannot be read: ")]
+    {
+        let folder = TempDir::new().unwrap();
+        std::fs::create_dir(folder.path().join("a_folder")).unwrap();
+        let (store, closing) = Store::open(options(folder.path().join(database))).unwrap();
+        if store.ready().await.is_ok() {
+            std::fs::remove_file(folder.path().join(database)).unwrap();
+        }
+        let (builder, mut bench) = bench();
+        let mut server = builder.store(store).build();
+        bench.start(&mut server).await;
+        let health = bench.client.envelope("server_health", &json!({})).await;
+        assert_eq!(health["data"]["status"], "failing", "{health}");
+        let reasons = health["data"]["reasons"].as_array().unwrap();
+        assert!(reasons.iter().any(|said| said.as_str().unwrap().starts_with(reason)), "{reasons:?}");
+        server.stop().await;
+        closing.close().await;
+    }
+}
+
 /// SU-13, CO-13: with a ledger, `server_health` tells its state; the ledger is written in every mode.
 #[tokio::test]
 async fn health_tells_the_state_of_the_ledger() {
     for mode in Mode::ALL {
         let folder = TempDir::new().unwrap();
-        let options = Options {
-            database: folder.path().join("ledger.db"),
-            durability: Durability::Strict,
-            payloads: Payloads::default(),
-            version: "9.9.9-test".to_owned(),
-            clock: Arc::new(SystemClock::start()),
-            logger: Logger::silent(),
-        };
-        let (store, closing) = Store::open(options).unwrap();
+        let (store, closing) = Store::open(options(folder.path().join("ledger.db"))).unwrap();
         let (builder, mut bench) = bench();
         let sink = LedgerSink::new(store.clone());
         let mut server = builder.mode(mode).audit_sink(sink).store(store.clone()).build();
