@@ -177,8 +177,10 @@ async fn a_deadline_takes_the_request_back() {
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
     assert_eq!(error.source, Cause::TimedOut(Duration::from_millis(500)));
     assert_eq!(bridge.client().connection.in_flight(), 0);
-    // The cancellation is sent by a task of its own; it goes out before anything else happens.
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    // The cancellation is sent by a task of its own.
+    while !script.methods().contains(&"notifications/cancelled".to_owned()) {
+        tokio::task::yield_now().await;
+    }
     let seen = script.seen.lock().expect("sound");
     let call = seen.iter().find(|message| message["method"] == "tools/call").expect("the call");
     let cancelled =

@@ -144,7 +144,7 @@ impl Found {
         for reason in &self.tools.left_out {
             out::line(&format!("  left out: {}", out::visible(reason)))?;
         }
-        let words = self.last_words.iter().flat_map(|words| words.lines());
-        words.map(|line| out::line(&format!("  stderr: {}", out::visible(line)))).collect()
+        let mut words = self.last_words.iter().flat_map(|words| words.lines());
+        words.try_for_each(|line| out::line(&format!("  stderr: {}", out::visible(line))))
     }
 }

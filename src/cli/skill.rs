@@ -3,22 +3,15 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use crate::app;
-use crate::call::{Caller, Calls, Reply};
-use crate::config::os_user;
-use crate::domain::audit::Principal;
-use crate::domain::skill::{Diagnostic, FILE, Finding, Severity, Weight, shown, validate};
+use crate::domain::skill::{Diagnostic, FILE, Finding, Severity, Weight, validate};
 
 use super::Session;
 use super::fault::{Exit, Fault};
-use super::out;
-use super::serve::runtime;
+use super::invoke::at_desk;
+use super::out::{self, visible};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +19,9 @@ Examples:
   colibri skill list --search pdf             only those with `pdf` in their name or description
   colibri skill show tidy-up                  one skill with its files and its text
   colibri skill validate .agents/skills/tidy-up   does it keep to the Agent Skills format? exit code 6 if not";
+
+/// On record as who asks.
+const CLIENT: &str = "colibri skill";
 
 /// More than any `SKILL.md` that colibri reads.
 const BYTES_MAX: u64 = 1 << 20;
@@ -72,17 +68,15 @@ fn list(session: &Session, search: Option<&str>, capability: Option<&str>) -> Re
         }
     }
     let mut rows = Vec::new();
-    with_calls(session, async |calls, caller| {
+    at_desk(session, CLIENT, async |desk| {
         loop {
-            let call =
-                calls.arrival("skill_list", Some(body(&arguments)), caller.clone(), CancellationToken::new());
-            let page = told(calls.run(call).await, session.json)?;
-            if !session.json {
+            let answer = desk.call("skill_list", arguments.to_string()).await?;
+            answer.tell(session.json, |page| {
                 rows.extend(page["skills"].as_array().into_iter().flatten().map(row));
-                warn(&page["diagnostics"])?;
-            }
-            match page.get("next_cursor") {
-                Some(next) => arguments["cursor"] = next.clone(),
+                warn(&page["diagnostics"])
+            })?;
+            match answer.inner().get("next_cursor") {
+                Some(cursor) => arguments["cursor"] = cursor.clone(),
                 None => return Ok(()),
             }
         }
@@ -91,60 +85,27 @@ fn list(session: &Session, search: Option<&str>, capability: Option<&str>) -> Re
 }
 
 fn show(session: &Session, name: &str) -> Result<(), Fault> {
-    let data = with_calls(session, async |calls, caller| {
-        let arguments = body(&json!({ "name": name }));
-        let call = calls.arrival("skill_show", Some(arguments), caller, CancellationToken::new());
-        told(calls.run(call.of_method()).await, session.json)
-    })?;
-    if session.json {
-        return Ok(());
-    }
+    let arguments = json!({ "name": name }).to_string();
+    let answer = at_desk(session, CLIENT, async |desk| desk.call_hidden("skill_show", arguments).await)?;
+    answer.tell(session.json, print)
+}
+
+fn print(data: &Value) -> Result<(), Fault> {
     let skill = &data["skill"];
     for key in ["name", "description", "version", "source", "path", "digest"] {
         if let Some(value) = skill[key].as_str() {
-            out::line(&format!("{key:<12} {}", shown(value)))?;
+            out::line(&format!("{key:<12} {}", visible(value)))?;
         }
     }
     for warning in skill["warnings"].as_array().into_iter().flatten() {
-        out::line(&format!("{:<12} {}", "warning", shown(text(warning))))?;
+        out::line(&format!("{:<12} {}", "warning", visible(text(warning))))?;
     }
     for file in data["files"].as_array().into_iter().flatten() {
-        out::line(&format!("{:<12} {}  {} bytes", "file", shown(text(&file["uri"])), file["size"]))?;
+        out::line(&format!("{:<12} {}  {} bytes", "file", visible(text(&file["uri"])), file["size"]))?;
     }
     out::line("")?;
-    let visible = |line: &str| line.split('\t').map(shown).collect::<Vec<_>>().join("\t");
-    text(&data["body"]).lines().try_for_each(|line| out::line(&visible(line)))
-}
-
-/// Opens the call path, makes the calls, and closes it whatever they came to.
-fn with_calls<T>(
-    session: &Session,
-    work: impl AsyncFnOnce(&Calls, Caller) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    let (loaded, logger) = session.load()?;
-    runtime()?.block_on(async {
-        let (calls, closing) = app::calls(&loaded.config, &logger).await?;
-        let principal = Arc::new(Principal { client: "colibri skill".to_owned(), user: os_user() });
-        let done = work(&calls, Caller { principal, revision: "cli" }).await;
-        closing.close().await;
-        done
-    })
-}
-
-/// The data of an answer; for machines the whole envelope is printed on the way.
-fn told(reply: Reply, json: bool) -> Result<Value, Fault> {
-    let Reply::Envelope { body, is_error } = reply else {
-        return Err(Fault::new(Exit::Usage, "skills are not offered in this mode"));
-    };
-    let envelope: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if json {
-        out::bytes(&[&body[..], b"\n"].concat())?;
-    }
-    match (is_error, json) {
-        (false, _) => Ok(envelope["data"].clone()),
-        (true, true) => Err(Fault::told(Exit::ToolError)),
-        (true, false) => Err(Fault::new(Exit::ToolError, shown(text(&envelope["error"]["message"])))),
-    }
+    let tabbed = |line: &str| line.split('\t').map(visible).collect::<Vec<_>>().join("\t");
+    text(&data["body"]).lines().try_for_each(|line| out::line(&tabbed(line)))
 }
 
 fn row(skill: &Value) -> Vec<String> {
@@ -153,14 +114,14 @@ fn row(skill: &Value) -> Vec<String> {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words,
     };
-    [text(&skill["name"]), text(&skill["version"]), text(&skill["source"]), &description].map(shown).into()
+    [text(&skill["name"]), text(&skill["version"]), text(&skill["source"]), &description].map(visible).into()
 }
 
 /// Diagnostics are talk: they do not stand between the rows of a table.
 fn warn(diagnostics: &Value) -> Result<(), Fault> {
     for told in diagnostics.as_array().into_iter().flatten() {
         let line = told["line"].as_u64().map(|line| format!(":{line}")).unwrap_or_default();
-        let (path, message) = (shown(text(&told["path"])), shown(text(&told["message"])));
+        let (path, message) = (visible(text(&told["path"])), visible(text(&told["message"])));
         writeln!(std::io::stderr(), "colibri: {}: {path}{line}: {message}", text(&told["severity"]))?;
     }
     Ok(())
@@ -219,10 +180,6 @@ fn read(path: &Path) -> Result<String, String> {
     }
     String::from_utf8(bytes)
         .map_err(|error| format!("not valid UTF-8 at byte {}", error.utf8_error().valid_up_to()))
-}
-
-fn body(arguments: &Value) -> Bytes {
-    arguments.to_string().into_bytes().into()
 }
 
 fn text(value: &Value) -> &str {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::log::visible;
 use super::merkle::Hash;
 
 /// The file that makes a folder a skill.
@@ -232,7 +233,7 @@ fn parse(yaml: &str) -> Result<Map<String, Value>, Finding> {
     let value: Value = serde_saphyr::from_str_with_options(&yaml, options).map_err(|error| {
         let line = error.location().and_then(|place| u32::try_from(place.line()).ok());
         let words = error.to_string();
-        let words = shown(words.lines().next().unwrap_or_default());
+        let words = visible(words.lines().next().unwrap_or_default());
         Finding::error(line, format!("its frontmatter is not valid YAML: {words}"))
     })?;
     match value {
@@ -277,18 +278,6 @@ pub fn digest<'a>(files: impl IntoIterator<Item = (&'a str, Hash)>) -> Hash {
     Hash(whole.finalize().into())
 }
 
-/// A text from a file as people may see it: one line, nothing that moves the cursor, turns the
-/// direction of reading or cannot be seen.
-pub fn shown(text: &str) -> String {
-    let escape = |c: char| if is_hidden(c) { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
-}
-
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
-
 impl Finding {
     fn error(line: Option<u32>, message: impl Into<String>) -> Self {
         Self { weight: Weight::Error, line, message: message.into() }
@@ -305,7 +294,7 @@ impl Finding {
     /// The same, said of a file.
     pub fn at(self, path: &str) -> Diagnostic {
         let severity = if self.weight == Weight::Error { Severity::Error } else { Severity::Warning };
-        Diagnostic { path: shown(path), line: self.line, severity, message: self.message }
+        Diagnostic { path: visible(path), line: self.line, severity, message: self.message }
     }
 }
 

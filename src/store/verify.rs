@@ -311,6 +311,8 @@ impl<'r> Walk<'r> {
         let sealed = match event {
             "call.enter" => &facts["args"],
             "call.exit" => &facts["result"],
+            "task.changed" | "thought.recorded" | "skill.seen" => &facts["content"],
+            "session.started" => &facts["intent"],
             _ => &Value::Null,
         };
         self.check_body(row.index, sealed)?;

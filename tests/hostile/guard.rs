@@ -52,6 +52,7 @@ fn what_a_tool_prints_never_reaches_the_client() {
 }
 
 /// The child of the story above.
+#[expect(clippy::print_stdout, reason = "that is the story")]
 fn a_server_whose_tools_print() {
     println!("{FROM_HERE}");
     std::io::stdout().flush().unwrap();

@@ -337,7 +337,7 @@ fn a_changed_head_is_found() {
     let counted = |copy: &Copy| copy.sql("UPDATE log SET calls = calls + 1");
     super::edits::check("calls", counted, &At(size), &May);
     let emptied = |copy: &Copy| copy.sql("DELETE FROM log");
-    let words = "has notes, but the database has no log";
+    let words = "the database has no log";
     super::edits::check("no log", emptied, &Unreadable(words), &Refuses(words));
     let begun = "INSERT INTO log VALUES (2, 'colibri/mine', 0, x'', zeroblob(32), 0)";
     super::edits::check("a second log", |copy| copy.sql(begun), &At(0), &Refuses("signed was colibri/"));

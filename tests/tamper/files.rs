@@ -63,7 +63,7 @@ fn a_changed_schema_a_lost_database_and_lost_keys_are_found() {
     check("an index dropped", batch("DROP INDEX call_open"), &At(0), &May);
     check("a schema of the future", batch("PRAGMA user_version = 99"), &Unreadable("99"), &Refuses("99"));
     let gone = |copy: &Copy| std::fs::remove_file(copy.paths().database).unwrap();
-    check("no database", gone, &Unreadable("the database is gone"), &Refuses("has notes, but"));
+    check("no database", gone, &Unreadable("the database is gone"), &Refuses("the database is gone"));
     let garbage = |copy: &Copy| std::fs::write(copy.paths().database, vec![b'x'; 8192]).unwrap();
     check("no database at all", garbage, &Unreadable("is damaged"), &Refuses("is damaged"));
     let keyless = |copy: &Copy| std::fs::remove_file(copy.paths().public_keys).unwrap();

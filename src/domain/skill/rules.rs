@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Finding, Skill, is_hidden, shown};
+use super::{Finding, Skill};
+use crate::domain::log::{steers, visible};
 
 const NAME_CHARS_MAX: usize = 64;
 const DESCRIPTION_CHARS_MAX: usize = 1024;
@@ -45,7 +46,7 @@ pub(super) fn check(fields: &Fields, yaml: &str) -> Vec<Finding> {
         findings.push(Finding::warning(line("capabilities"), message));
     }
     for key in fields.keys().filter(|key| !KNOWN.contains(&key.as_str())) {
-        let key = shown(&head(key));
+        let key = visible(&head(key));
         let message = format!("`{key}` is no field of the Agent Skills format: put it under `metadata`");
         findings.push(Finding::strict(line(&key), message));
     }
@@ -57,8 +58,8 @@ pub(super) fn check_folder(fields: &Fields, yaml: &str, folder: &str) -> Option<
     let name = fields.get("name")?.as_str().filter(|name| *name != folder)?;
     let message = format!(
         "the name `{}` differs from its folder `{}`: make them equal",
-        shown(&head(name)),
-        shown(&head(folder))
+        visible(&head(name)),
+        visible(&head(folder))
     );
     Some(Finding::warning(line_of(yaml, "name"), message))
 }
@@ -88,11 +89,11 @@ fn name(value: Option<&Value>, line: Option<u32>) -> Option<Finding> {
         Some(Value::String(text)) => text,
         Some(_) => return Some(Finding::error(line, "`name` is not a text: put it in quotes")),
     };
-    let (length, quoted) = (text.chars().count(), shown(&head(text)));
+    let (length, quoted) = (text.chars().count(), visible(&head(text)));
     if text.trim().is_empty() {
         return Some(Finding::error(line, "`name` is empty: give it the name of its folder"));
     }
-    if text.chars().any(is_hidden) {
+    if text.chars().any(steers) {
         return Some(Finding::error(line, format!("the name `{quoted}` has characters that cannot be seen")));
     }
     if length > NAME_CHARS_TOLERATED {
@@ -152,7 +153,7 @@ fn metadata(value: Option<&Value>, line: Option<u32>) -> Option<Finding> {
         return Some(Finding::warning(line, "`metadata` is not a list of `key: value` lines"));
     };
     let message = map.iter().find_map(|(key, value)| {
-        let quoted = shown(&head(key));
+        let quoted = visible(&head(key));
         if key.starts_with(RESERVED) {
             Some(format!("`metadata.{quoted}`: keys that begin with `{RESERVED}` are reserved"))
         } else if value.is_string() {

@@ -1,5 +1,6 @@
 //! Files, and what is made of them.
 
+use crate::domain::log::steers;
 use proptest::prelude::*;
 
 use super::*;
@@ -180,7 +181,7 @@ proptest! {
         let (skill, findings) = load(&text, "tidy");
         prop_assert_eq!(skill.is_none(), findings.iter().any(|finding| finding.weight == Weight::Error));
         if let Some(skill) = skill {
-            prop_assert!(!skill.name.chars().any(is_hidden) && !skill.description.is_empty());
+            prop_assert!(!skill.name.chars().any(steers) && !skill.description.is_empty());
         }
     }
 }

@@ -14,8 +14,9 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::domain::clock::Timestamp;
+use crate::domain::log::visible;
 use crate::domain::merkle::Hash;
-use crate::domain::skill::{FILE, Finding, Skill, load, shown};
+use crate::domain::skill::{FILE, Finding, Skill, load};
 
 /// Of a `SKILL.md`. The format advises 500 lines.
 pub(super) const SKILL_BYTES_MAX: u64 = 1 << 20;
@@ -140,7 +141,7 @@ impl Cache {
                 Ok(None) => inventory.left_out += 1,
                 Err(error) => {
                     inventory.left_out += 1;
-                    inventory.warn(format!("`{}` cannot be read: {error}", shown(&path)));
+                    inventory.warn(format!("`{}` cannot be read: {error}", visible(&path)));
                 }
             }
         }
@@ -228,14 +229,14 @@ fn collect(folder: &Path, found: &mut Vec<(String, PathBuf)>, inventory: &mut In
             Ok(entries) => entries,
             Err(error) => {
                 inventory.left_out += 1;
-                inventory.warn(format!("`{}` cannot be read: {error}", shown(&path)));
+                inventory.warn(format!("`{}` cannot be read: {error}", visible(&path)));
                 continue;
             }
         };
         for Entry { name, kind } in entries {
             let Some(name) = name.to_str().filter(|name| !name.chars().any(char::is_control)) else {
                 inventory.left_out += 1;
-                inventory.warn(format!("the name of `{}` cannot be shown", shown(&name.to_string_lossy())));
+                inventory.warn(format!("the name of `{}` cannot be shown", visible(&name.to_string_lossy())));
                 continue;
             };
             let (path, place) = (format!("{path}{name}"), place.join(name));
@@ -248,10 +249,10 @@ fn collect(folder: &Path, found: &mut Vec<(String, PathBuf)>, inventory: &mut In
                 Kind::File => found.push((path, place)),
                 Kind::Link => match regular(folder, &place) {
                     Ok(place) => found.push((path, place)),
-                    Err(refused) => inventory.warn(format!("`{}` {}", shown(&path), refused.words())),
+                    Err(refused) => inventory.warn(format!("`{}` {}", visible(&path), refused.words())),
                 },
                 Kind::Other => {
-                    inventory.warn(format!("`{}` is no regular file, and is ignored", shown(&path)));
+                    inventory.warn(format!("`{}` is no regular file, and is ignored", visible(&path)));
                 }
             }
         }

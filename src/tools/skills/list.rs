@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::skill::{Diagnostic, Source, shown};
+use crate::domain::log::visible;
+use crate::domain::skill::{Diagnostic, Source};
 
 use super::super::{Context, RegisterError, Registry, ToolConfig, ToolError};
 use super::Skills;
@@ -124,7 +125,7 @@ pub(super) fn listed(found: &Found) -> Listed {
         description: skill.description.clone(),
         version: skill.version.clone(),
         capabilities: skill.capabilities.clone(),
-        path: shown(&found.folder.to_string_lossy()),
+        path: visible(&found.folder.to_string_lossy()),
         source: found.source,
         digest: found.digest.to_string(),
         warnings: found.warnings.clone(),

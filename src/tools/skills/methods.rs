@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::domain::log::visible;
 use crate::domain::skill::uri::{Target, target, uri};
-use crate::domain::skill::{FILE, shown, split};
+use crate::domain::skill::{FILE, split};
 use crate::domain::task::code::NOT_FOUND;
 
 use super::super::{Context, RegisterError, Registry, ToolConfig, ToolError};
@@ -183,7 +184,7 @@ async fn read(skills: Skills, ask: One, context: Context) -> Result<Contents, To
         Some((found.folder.clone(), resource(found, file(found, &path)?), file(found, &path)?.clone()))
     });
     let (folder, resource, file) = found.ok_or_else(|| not_found("no resource is served at", &ask.uri))?;
-    let named = shown(&resource.uri);
+    let named = visible(&resource.uri);
     let bytes = tokio::task::spawn_blocking(move || files::read(&folder, &file)).await?;
     let bytes = bytes.map_err(|reason| ToolError::failed(format!("{named} {reason}")))?;
     let (text, blob) = match String::from_utf8(bytes) {
@@ -210,7 +211,7 @@ async fn read_directory(skills: Skills, ask: Children, context: Context) -> Resu
 async fn show(skills: Skills, ask: Show, context: Context) -> Result<Shown, ToolError> {
     let scan = skills.look(&context).await?;
     let Some(found) = scan.skills.into_iter().find(|found| found.skill.name == ask.name) else {
-        let message = format!("there is no skill `{}`", shown(&ask.name));
+        let message = format!("there is no skill `{}`", visible(&ask.name));
         return Err(ToolError::coded(NOT_FOUND, &message));
     };
     let skill_file = file(&found, FILE).cloned();
@@ -308,7 +309,7 @@ fn page<T: Serialize>(
 }
 
 fn not_found(what: &str, uri: &str) -> ToolError {
-    let uri: String = shown(uri).chars().take(200).collect();
+    let uri: String = visible(uri).chars().take(200).collect();
     ToolError::coded(NOT_FOUND, &format!("{what} {uri}"))
 }
 

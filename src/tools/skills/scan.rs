@@ -9,8 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::domain::clock::Timestamp;
+use crate::domain::log::visible;
 use crate::domain::merkle::Hash;
-use crate::domain::skill::{Diagnostic, FILE, Root, Severity, Skill, Source, digest, shown};
+use crate::domain::skill::{Diagnostic, FILE, Root, Severity, Skill, Source, digest};
 
 use super::files::{
     ALL_BYTES_MAX, ALL_FILES_MAX, BYTES_MAX, Cache, DEPTH_MAX, Entry, FILES_MAX, Inventory, Kind, SkillFile,
@@ -118,7 +119,7 @@ impl Scanner {
 }
 
 fn shadowed(found: &Found, stronger: &Found) -> String {
-    let (name, place) = (&found.skill.name, shown(&stronger.folder.to_string_lossy()));
+    let (name, place) = (&found.skill.name, visible(&stronger.folder.to_string_lossy()));
     format!("`{name}` is hidden by the one of the same name in {place}: rename or remove one of them")
 }
 
@@ -207,7 +208,7 @@ impl Scan {
     }
 
     fn tell(&mut self, path: &Path, severity: Severity, message: String) {
-        self.add(Diagnostic { path: shown(&path.to_string_lossy()), line: None, severity, message });
+        self.add(Diagnostic { path: visible(&path.to_string_lossy()), line: None, severity, message });
     }
 
     fn add(&mut self, diagnostic: Diagnostic) {
