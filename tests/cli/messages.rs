@@ -160,12 +160,35 @@ fn a_start_that_takes_too_long_is_given_up() {
 /// CO-13: a mode limits what is listed and what is served.
 #[test]
 fn a_mode_limits_the_surface() {
-    for (mode, tools) in [
-        ("FULL", &["server_health", "server_ping"][..]),
-        ("READONLY", &["server_health", "server_ping"]),
-        ("TEST", &["server_health", "server_ping"]),
-        ("MINIMAL", &["server_health", "server_ping"]),
-    ] {
+    let all = [
+        "audit_session_start",
+        "audit_verify_chain",
+        "merkle_finalize",
+        "merkle_root",
+        "server_health",
+        "server_ping",
+        "skill_list",
+        "task_create",
+        "task_get",
+        "task_list",
+        "task_next_actions",
+        "task_update",
+        "thought_record",
+        "thought_record_list",
+    ];
+    let reading = [
+        "audit_verify_chain",
+        "merkle_root",
+        "server_health",
+        "server_ping",
+        "skill_list",
+        "task_get",
+        "task_list",
+        "task_next_actions",
+        "thought_record_list",
+    ];
+    let minimal = ["server_health", "server_ping"];
+    for (mode, tools) in [("FULL", &all[..]), ("READONLY", &reading), ("TEST", &all), ("MINIMAL", &minimal)] {
         let home = Home::new();
         let listed = run(&home, &["tools", "list", "--json", "--mode", mode]).json();
         let names: Vec<&str> =
@@ -192,7 +215,7 @@ fn tools_are_listed_shown_and_called() {
     check(
         &home,
         &[
-            (&["tools"], 0, "server_ping    reads", ""),
+            (&["tools"], 0, "server_ping          reads", ""),
             (&["tools", "list"], 0, "TOOL", ""),
             (&["tools", "list", "--json"], 0, "\"inputSchema\":", ""),
             (&["tools", "show", "server_ping"], 0, "\"outputSchema\": {", ""),
