@@ -150,7 +150,13 @@ pub struct HashError;
 impl fmt::Display for Hash {
     /// 64 lowercase hexadecimal digits.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        // Every record holds several; a formatter for each byte was a sixth of the cost of a call.
+        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("a nibble is below 16") as u8;
+        let mut text = [0; 64];
+        for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
+            *pair = [digit(byte >> 4), digit(byte & 0xf)];
+        }
+        out.write_str(str::from_utf8(&text).expect("hexadecimal digits are ASCII"))
     }
 }
 

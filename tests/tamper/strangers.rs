@@ -59,8 +59,8 @@ fn agree(program: &Path, arguments: &[&str], changes: usize) {
         let believed: Vec<_> = said.lines().filter(|line| !line.contains(": refused: ")).collect();
         assert!(believed.is_empty(), "{name}: {believed:?}");
         assert_eq!(said.lines().count(), names.len(), "{name}: one line a file: {said}");
-        for name in &names {
-            std::fs::remove_file(auditor.path(name)).unwrap();
+        for name in names {
+            std::fs::remove_file(auditor.path(&name)).unwrap();
         }
     }
 }
