@@ -48,6 +48,13 @@ fn sixty_four_clients_share_one_database() {
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
     let total = Done::sum(done);
+    println!(
+        "{} calls, {} created, {} claimed, {} conflicts",
+        total.calls,
+        total.created.len(),
+        total.claimed.len(),
+        total.conflicts
+    );
     check(&mut first, &shared, &total);
     drop(first);
     check_database(&home, &total);
