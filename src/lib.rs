@@ -10,8 +10,10 @@ pub mod domain;
 
 pub mod config;
 pub mod mcp;
+pub mod sandbox;
 pub mod store;
 
+pub mod fleet;
 pub mod tools;
 
 pub mod call;
@@ -22,8 +24,10 @@ pub mod app;
 
 pub mod cli;
 
+pub use fleet::bridge;
+
 pub use app::{Server, StartError};
-pub use domain::audit::{AuditError, AuditSink, Enter, Exit, NoAudit};
+pub use domain::audit::{AuditError, AuditSink, Enter, Exit, NoAudit, Pending};
 pub use domain::failure::Refusal;
 pub use domain::mode::Mode;
 pub use serve::Transport;

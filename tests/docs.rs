@@ -43,8 +43,9 @@ fn fits(pattern: &str, line: &str) -> bool {
     (0..=line.len()).filter(|at| line.is_char_boundary(*at)).any(|at| fits(rest, &line[at..]))
 }
 
-/// Runs a page's blocks with colibri on the path and nothing of the machine's own configuration.
-fn run_page(page: &str) {
+/// Runs a page's blocks with colibri on the path, this source in `$SOURCE`, and nothing of the machine's
+/// own configuration.
+pub(crate) fn run_page(page: &str) {
     let text =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).expect("the page is there");
     let home = tempfile::tempdir().expect("a home");
@@ -58,6 +59,7 @@ fn run_page(page: &str) {
             .current_dir(home.path())
             .env_clear()
             .env("HOME", home.path())
+            .env("SOURCE", env!("CARGO_MANIFEST_DIR"))
             .env("PATH", format!("{program}:/usr/local/bin:/usr/bin:/bin"))
             .output()
             .expect("a shell");
@@ -78,4 +80,10 @@ fn run_page(page: &str) {
 #[test]
 fn the_readmes_tour_works() {
     run_page("README.md");
+}
+
+/// SU-12: the page about skills, as somebody with a first skill types it.
+#[test]
+fn the_page_about_skills_works() {
+    run_page("docs/skills.md");
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
 
-/// CO-9, CO-15, SU-2: the current Python SDK, by handshake, by probing, and without asking.
+/// CO-9, CO-15, SU-1, SU-2, SU-15: the current Python SDK, by handshake, by probing, and without asking.
 #[test]
 fn python_sdk_2_calls_in_both_families() {
     for (era, revision) in [("legacy", LEGACY), ("auto", MODERN), ("modern", MODERN)] {
@@ -22,13 +22,16 @@ fn python_sdk_2_calls_in_both_families() {
         // Told to assume the modern family, this SDK never asks who it is talking to.
         let server = if era == "modern" { Value::Null } else { json!("colibri") };
         check(&report, revision, &server);
+        check_work(&report);
     }
 }
 
 /// CO-9, CO-15, SU-2: the 1.x Python SDK, which knows only the handshake.
 #[test]
 fn python_sdk_1_calls() {
-    check(&report(Home::new().python("mcp1").arg("legacy")), LEGACY, &json!("colibri"));
+    let report = report(Home::new().python("mcp1").arg("legacy"));
+    check(&report, LEGACY, &json!("colibri"));
+    check_work(&report);
 }
 
 /// CO-9, CO-15, SU-2: the 1.x TypeScript SDK, which knows only the handshake.
@@ -78,6 +81,13 @@ fn check(report: &Value, revision: &str, server: &Value) {
     assert_eq!(report["unknown"]["code"], -32602, "{report}");
     let message = report["unknown"]["message"].as_str().expect("an error has a message");
     assert!(message.contains("no_such_tool"), "the message names the tool: {message}");
+}
+
+/// All fourteen were called and answered as their schemas say, by a validator that is not ours.
+#[track_caller]
+fn check_work(report: &Value) {
+    assert_eq!(report["worked"].as_array().map(Vec::len), Some(14), "{report}");
+    assert_eq!(report["worked"], report["tools"], "every tool that is listed was called");
 }
 
 #[track_caller]

@@ -2,10 +2,18 @@
 
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
+mod bridge;
+mod cli;
 mod concurrency;
 mod config;
+mod crash;
 mod docs;
+mod hostile;
 mod interop;
 mod proofs;
+mod server;
+mod skills;
+mod support;
+mod tamper;
 mod tidy;
 mod work;

@@ -48,7 +48,10 @@ pub async fn serve(config: &Config, logger: &Logger) -> Result<(), RunError> {
         Ok(()) => drop(server.wait().await),
         Err(_) => server.stop().await,
     }
-    closing.close().await;
+    // A ledger that did not open in time has nothing to finish, and would be waited for again.
+    if !matches!(outcome, Err(RunError::Start(StartError::Timeout))) {
+        closing.close().await;
+    }
     outcome
 }
 
@@ -71,6 +74,7 @@ fn server(config: &Config, store: &Store, logger: &Logger) -> Builder {
     Server::builder()
         .audit_sink(LedgerSink::new(store.clone()))
         .store(store.clone())
+        .skills(config.skills.clone())
         .mode(config.mode)
         .logger(logger.clone())
         .startup_timeout(config.startup_timeout)

@@ -15,12 +15,15 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Calls, Parts};
 use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
-use crate::domain::log::{Level, Logger};
+use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
+use crate::domain::skill::Places;
 use crate::mcp::answer::Identity;
+use crate::mcp::resources::METHODS;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
 use crate::store::Store;
 use crate::tools::server::Facts;
+use crate::tools::skills::Skills;
 use crate::tools::{
     Context, RegisterError, Registry, ToolConfig, ToolError, proofs, server, tasks, thoughts,
 };
@@ -41,6 +44,7 @@ type Connect = Pin<Box<dyn Future<Output = std::io::Result<Transport>> + Send>>;
 pub struct Builder {
     sink: Arc<dyn AuditSink>,
     store: Option<Store>,
+    skills: Places,
     connect: Option<Connect>,
     version: Arc<str>,
     mode: Mode,
@@ -63,11 +67,18 @@ impl Builder {
         self
     }
 
-    /// The store behind tasks, thoughts and proofs, which `server_health` tells of. Default: none,
+    /// The store behind tasks, thoughts, proofs and skills, which `server_health` tells of. Default: none,
     /// and none of those tools.
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Where skills are looked for. Default: nowhere.
+    #[must_use]
+    pub fn skills(mut self, places: Places) -> Self {
+        self.skills = places;
         self
     }
 
@@ -172,12 +183,14 @@ impl Builder {
         let (trouble, last_trouble) = watch::channel(None);
         let (admitted, admitted_now) = watch::channel(Vec::new());
         let mut registry = Registry::default();
+        let skills = self.store.clone().map(|store| Skills::new(self.skills, store));
         let facts = Facts {
             version: Arc::clone(&self.version),
             mode: self.mode,
             clock: Arc::clone(&clock),
             boot,
             store: self.store.clone(),
+            skills,
             admitted: admitted_now,
             trouble: last_trouble,
         };
@@ -210,6 +223,9 @@ fn native_tools(registry: &mut Registry, facts: Facts, require_session: bool) ->
         tasks::register(registry, store, facts.mode)?;
         thoughts::register(registry, store, require_session)?;
         proofs::register(registry, store)?;
+    }
+    if let Some(skills) = &facts.skills {
+        skills.register(registry)?;
     }
     server::register(registry, facts)
 }
@@ -270,6 +286,7 @@ impl Server {
         Builder {
             sink: Arc::new(NoAudit),
             store: None,
+            skills: Places::default(),
             connect: None,
             version: env!("CARGO_PKG_VERSION").into(),
             mode: Mode::default(),
@@ -356,7 +373,11 @@ impl Server {
             None => Transport::stdio(),
         };
         let transport = transport.map_err(StartError::Transport)?;
-        let identity = Identity { version: self.version.to_string(), instructions: INSTRUCTIONS.to_owned() };
+        let identity = Identity {
+            version: self.version.to_string(),
+            instructions: INSTRUCTIONS.to_owned(),
+            skills: METHODS.iter().all(|method| calls.has_method(method)),
+        };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits };
         Ok(tokio::spawn(serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone())))
     }
@@ -402,7 +423,7 @@ impl Plan {
     }
 }
 
-/// A logger that writes to stderr, and never fails a call over it.
+/// A logger that writes to stderr, one line each, and never fails a call over it.
 pub fn stderr_logger(threshold: Level) -> Logger {
-    Logger::new(threshold, |_, line| drop(writeln!(std::io::stderr(), "{line}")))
+    Logger::new(threshold, |_, line| drop(writeln!(std::io::stderr(), "{}", visible(line))))
 }

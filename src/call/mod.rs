@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -46,6 +47,8 @@ pub struct Call {
     pub arrived: Moment,
     /// Cancelled by the client or by a shutdown.
     pub cancel: CancellationToken,
+    /// Whether it is for a hidden tool; a client's call by name never is.
+    hidden: bool,
     /// Its place in the tool's line, taken on arrival; none if no such tool is admitted.
     place: Option<turn::Place>,
 }
@@ -129,7 +132,7 @@ impl Calls {
                 .map_err(|error| format!("the input schema of {name} does not compile: {error}"))?;
             seats.insert(name, Seat { tool, turn: turn::Turn::default(), arguments });
         }
-        let admitted = seats.values().filter(|seat| seat.is_admitted(mode));
+        let admitted = seats.values().filter(|seat| seat.is_admitted(mode) && !seat.tool.hidden);
         let definitions = admitted.map(|seat| seat.tool.definition.clone()).collect();
         Ok(Self(Arc::new(Path { seats, definitions, mode, sink, on_exit_failure, clock, logger, trouble })))
     }
@@ -143,8 +146,13 @@ impl Calls {
         cancel: CancellationToken,
     ) -> Call {
         let (id, arrived) = (CallId(Uuid::now_v7()), self.0.clock.now());
-        let place = self.0.admit(tool).ok().map(|seat| seat.turn.take_place());
+        let place = self.0.admit(tool, false).ok().map(|seat| seat.turn.take_place());
         Call { place, ..Call::new(id, tool, arguments, caller, arrived, cancel) }
+    }
+
+    /// Whether the mode admits a hidden tool of that name.
+    pub fn has_method(&self, name: &str) -> bool {
+        self.0.admit(name, true).is_ok()
     }
 
     /// What the mode admits, ordered by name.
@@ -156,7 +164,7 @@ impl Calls {
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
         let enter = call.enter();
-        let seat = match path.admit(&call.tool) {
+        let seat = match path.admit(&call.tool, call.hidden) {
             Ok(seat) => seat,
             Err(refused) => return path.reject(&enter, refused).await,
         };
@@ -187,7 +195,13 @@ impl Call {
         arrived: Moment,
         cancel: CancellationToken,
     ) -> Self {
-        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, place: None }
+        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, hidden: false, place: None }
+    }
+
+    /// The same, for a hidden tool: what a method of the protocol, or a command, is answered with.
+    #[must_use]
+    pub fn of_method(self) -> Self {
+        Self { hidden: true, ..self }
     }
 
     /// The call as the record sees it. Absent arguments are an empty object.
@@ -214,28 +228,32 @@ impl Seat {
 /// Stage 4. A panic is an outcome too, and so is a client that no longer wants the answer.
 async fn dispatch(ready: Ready, context: Context, mode: Mode) -> Ended {
     let cancel = context.cancel.clone();
-    let handler = contain::contain(async move { ready(context).await });
-    let Some(contained) = cancel.run_until_cancelled(handler).await else {
-        return Ended::failed(
-            Outcome::Cancelled,
-            Failure::new(code::HANDLER_ERROR, "cancelled while it ran"),
-        );
-    };
-    let (message, details, backtrace) = match contained {
-        Ok(Ok(data)) => return Ended::ok(&data),
-        Ok(Err(ToolError::Refused(refusal))) => return Ended::refused(refusal),
-        Ok(Err(ToolError::Failed { message, details, backtrace })) => {
+    // Cancelling is inside the containment: it drops the handler, which may panic too.
+    let handler = async move { cancel.run_until_cancelled(async move { ready(context).await }).await };
+    let (message, details, backtrace) = match contain::contain(handler).await {
+        Ok(Some(Ok(data))) => return Ended::ok(&data),
+        Ok(Some(Err(ToolError::Refused(refusal)))) => return Ended::refused(refusal),
+        Ok(Some(Err(ToolError::Failed { message, details, backtrace }))) => {
             (message, details, mode.shows_backtraces().then(|| backtrace.to_string()))
+        }
+        Ok(None) => {
+            let failure = Failure::new(code::HANDLER_ERROR, "cancelled while it ran");
+            return Ended::failed(Outcome::Cancelled, failure);
         }
         Err(panicked) => (format!("the tool panicked: {}", panicked.message), None, panicked.backtrace),
     };
     let mut failure = Failure::new(code::HANDLER_ERROR, message);
-    failure.details = details;
+    failure.details = details.map(as_object);
     if let Some(backtrace) = backtrace.filter(|_| mode.shows_backtraces()) {
-        let details = failure.details.get_or_insert_with(|| serde_json::json!({}));
+        let details = failure.details.get_or_insert_with(|| json!({}));
         details["backtrace"] = backtrace.into();
     }
     Ended::failed(Outcome::Error, failure)
+}
+
+/// What else is known of a failure has names, whatever the tool handed in.
+fn as_object(details: Value) -> Value {
+    if details.is_object() { details } else { json!({ "details": details }) }
 }
 
 /// Why a call never came to stage 3.
@@ -246,8 +264,8 @@ enum Refused {
 }
 
 impl Path {
-    fn admit(&self, name: &str) -> Result<&Seat, Refused> {
-        let Some(seat) = self.seats.get(name) else {
+    fn admit(&self, name: &str, hidden: bool) -> Result<&Seat, Refused> {
+        let Some(seat) = self.seats.get(name).filter(|seat| seat.tool.hidden == hidden) else {
             let hint = nearest(name, self.definitions.iter().map(|definition| &*definition.name));
             let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
             let shown: String = name.chars().take(128).collect();

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use jsonschema::Validator;
-use jsonschema::error::ValidationErrorKind;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::types::JsonType;
+use jsonschema::{ValidationError, Validator};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -32,15 +33,22 @@ impl Arguments {
             .validator
             .iter_errors(&value)
             .take(ISSUES_MAX)
-            .flat_map(|error| match error.kind() {
-                ValidationErrorKind::AdditionalProperties { unexpected } => {
-                    let at = error.instance_path().as_str();
-                    unexpected.iter().map(|key| self.unknown_key(at, key)).collect()
-                }
-                _ => vec![Issue { path: error.instance_path().to_string(), message: error.to_string() }],
-            })
+            .flat_map(|error| self.issues(&error))
             .collect();
         if issues.is_empty() { Ok(value) } else { Err(issues) }
+    }
+
+    fn issues(&self, error: &ValidationError<'_>) -> Vec<Issue> {
+        let at = error.instance_path().as_str();
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                unexpected.iter().take(ISSUES_MAX).map(|key| self.unknown_key(at, key)).collect()
+            }
+            ValidationErrorKind::AnyOf { context } if meant(context).is_some() => {
+                meant(context).into_iter().flatten().flat_map(|error| self.issues(error)).collect()
+            }
+            _ => vec![Issue { path: at.to_owned(), message: error.to_string() }],
+        }
     }
 
     fn unknown_key(&self, at: &str, key: &str) -> Issue {
@@ -60,6 +68,20 @@ impl Arguments {
     fn keys_at(&self, at: &str) -> Vec<&str> {
         let object = at.split('/').skip(1).fold(&self.schema, |schema, key| &schema["properties"][key]);
         object["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
+    }
+}
+
+/// An optional argument is "this or null" in its schema. Who did not write null meant this, and is told
+/// what is wrong with it rather than that it is neither.
+fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Option<&'a [ValidationError<'static>]> {
+    let is_null = |branch: &[ValidationError<'static>]| {
+        branch.iter().any(|error| {
+            matches!(error.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(JsonType::Null) })
+        })
+    };
+    match branches {
+        [this, other] if is_null(other) && !is_null(this) => Some(this),
+        _ => None,
     }
 }
 
@@ -132,5 +154,20 @@ impl<'de> Visitor<'de> for StrictVisitor {
             object.insert(key, value);
         }
         Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::value::BytesDeserializer;
+
+    use super::*;
+
+    /// CO-5: the reader of arguments takes JSON and nothing else.
+    #[test]
+    fn what_is_no_json_value_is_refused() {
+        let bytes = BytesDeserializer::<serde_json::Error>::new(b"x");
+        let error = Strict::deserialize(bytes).err().expect("no JSON value");
+        assert_eq!(error.to_string(), "invalid type: byte array, expected a JSON value");
     }
 }

@@ -1,5 +1,6 @@
 //! `colibri call`: any tool, by its name.
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::domain::tool::Definition;
@@ -31,6 +32,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
     let Arguments { tool, pairs, args } = arguments;
+    let args = args.map(json_object).transpose()?;
     let answer = at_desk(session, "colibri call", async |desk| {
         let json = match args {
             Some(json) => json,
@@ -41,8 +43,19 @@ pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> 
     if session.json {
         return answer.tell(true, |_| Ok(()));
     }
-    out::line(&serde_json::to_string_pretty(answer.inner()).expect("JSON serialises"))?;
+    out::pretty(answer.inner())?;
     if answer.is_error() { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+}
+
+/// Whether it is JSON at all is between the typist and the shell's quotes; what is in it, between the
+/// call and the tool's schema.
+fn json_object(text: String) -> Result<String, Fault> {
+    let fault = |what: String| Fault::new(Exit::Usage, format!("--args is not a JSON object: {what}"));
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(value) if value.get().starts_with('{') => Ok(text),
+        Ok(value) => Err(fault(format!("it is `{}`", out::head(value.get(), 60)))),
+        Err(error) => Err(fault(error.to_string())),
+    }
 }
 
 /// `k=v` pairs as an object. A value is text where the schema says so; elsewhere it is JSON if it

@@ -35,8 +35,11 @@ pub(super) fn run(session: &Session, command: &Command) -> Result<(), Fault> {
     let json = session.json;
     match command {
         Command::Schema => {
-            let text = serde_json::to_string_pretty(&schema()).expect("a schema serialises");
-            if json { out::json(&schema()) } else { out::line(&text) }
+            if json {
+                out::json(&schema())
+            } else {
+                out::pretty(&schema())
+            }
         }
         Command::Show { origin } => show(&session.load()?.0, *origin, json),
         Command::Check => check(&from_process(&session.flags)?, json),
@@ -62,7 +65,7 @@ fn check(loaded: &Loaded, json: bool) -> Result<(), Fault> {
         return out::json(&json!({ "valid": true, "warnings": loaded.warnings }));
     }
     for warning in &loaded.warnings {
-        out::line(&format!("warning: {warning}"))?;
+        out::lines(&format!("warning: {warning}"))?;
     }
     out::line(&format!("the configuration is valid, with {} warnings", loaded.warnings.len()))
 }

@@ -50,7 +50,7 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
         out::json(&json!({ "well": all_well, "checks": checks }))?;
     } else {
         for Check { name, well, finding } in &checks {
-            out::line(&format!("{} {name:<14} {finding}", if *well { "ok " } else { "BAD" }))?;
+            out::lines(&format!("{} {name:<14} {finding}", if *well { "ok " } else { "BAD" }))?;
         }
     }
     if all_well { Ok(()) } else { Err(Fault::told(Exit::DoctorFoundProblems)) }

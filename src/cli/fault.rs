@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::app::{RunError, StartError};
 use crate::config::ConfigError;
+use crate::domain::log::visible;
 use crate::store::StoreError;
 
 /// The documented exit codes that are not 0.
@@ -12,6 +13,7 @@ use crate::store::StoreError;
 pub(super) enum Exit {
     Unexpected = 1,
     Usage = 2,
+    Unreachable = 4,
     ToolError = 5,
     VerificationFailed = 6,
     ConfigInvalid = 7,
@@ -50,7 +52,9 @@ impl Fault {
                 serde_json::json!({ "error": { "exit": self.exit as u8, "message": self.message } })
                     .to_string()
             } else {
-                format!("colibri: {}", self.message)
+                // Line by line: a configuration error shows the line of the file, and a caret.
+                let shown: Vec<String> = self.message.lines().map(visible).collect();
+                format!("colibri: {}", shown.join("\n"))
             };
             let _ = writeln!(std::io::stderr(), "{line}");
         }

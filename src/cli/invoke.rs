@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::app;
-use crate::call::{Caller, Calls, Reply};
+use crate::call::{Call, Caller, Calls, Reply};
 use crate::config::os_user;
 use crate::domain::audit::Principal;
 
@@ -68,8 +68,19 @@ pub(super) fn invoke(
 impl Desk {
     /// Calls a tool with arguments in JSON.
     pub(super) async fn call(&self, tool: &str, arguments: String) -> Result<Answer, Fault> {
-        let arguments = Some(Bytes::from(arguments));
-        let call = self.calls.arrival(tool, arguments, self.caller.clone(), CancellationToken::new());
+        self.run(self.arrival(tool, arguments)).await
+    }
+
+    /// The same for a tool that only commands call.
+    pub(super) async fn call_hidden(&self, tool: &str, arguments: String) -> Result<Answer, Fault> {
+        self.run(self.arrival(tool, arguments).of_method()).await
+    }
+
+    fn arrival(&self, tool: &str, arguments: String) -> Call {
+        self.calls.arrival(tool, Some(Bytes::from(arguments)), self.caller.clone(), CancellationToken::new())
+    }
+
+    async fn run(&self, call: Call) -> Result<Answer, Fault> {
         match self.calls.run(call).await {
             Reply::Envelope { body, is_error } => {
                 let envelope = serde_json::from_slice(&body).unwrap_or_default();

@@ -11,8 +11,10 @@ mod doctor;
 mod fault;
 mod invoke;
 mod out;
+mod probe;
 mod serve;
 mod session;
+mod skill;
 mod task;
 mod thought;
 mod tools;
@@ -28,7 +30,7 @@ use crate::app::stderr_logger;
 use crate::config::{Flags, Loaded, from_process};
 use crate::domain::log::Logger;
 
-use fault::Fault;
+use fault::{Exit, Fault};
 
 const ABOUT: &str = "The MCP runtime between AI agents and their tools: one path for every call, \
      one record anyone can verify.";
@@ -48,7 +50,7 @@ Exit codes:
   75 startup timeout";
 
 #[derive(Parser)]
-#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "colibri", version, about = ABOUT, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -93,6 +95,9 @@ enum Command {
     /// Call a tool, on record like any other call
     #[command(after_help = call::EXAMPLES)]
     Call(call::Arguments),
+    /// List, show and validate skills
+    #[command(subcommand, after_help = skill::EXAMPLES)]
+    Skill(skill::Command),
     /// What is to be done: create, list, change and take tasks
     #[command(subcommand, after_help = task::EXAMPLES)]
     Task(task::Command),
@@ -108,6 +113,9 @@ enum Command {
     /// Verify a proof, a bundle or a checkpoint offline
     #[command(after_help = verify::EXAMPLES)]
     Verify(verify::Arguments),
+    /// Connect to an MCP server, and show what is there or what is wrong
+    #[command(after_help = probe::EXAMPLES)]
+    Probe(probe::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -118,6 +126,7 @@ enum Command {
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
     /// Print the version
+    #[command(after_help = version::EXAMPLES)]
     Version,
 }
 
@@ -141,7 +150,10 @@ impl Session {
 
 /// Parses the arguments, runs the command, and says in one line what went wrong.
 pub fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let flags = Flags {
         config: global.config,
         mode: global.mode,
@@ -156,11 +168,13 @@ pub fn main() -> ExitCode {
         Some(Command::Serve) => serve::run(&session),
         Some(Command::Tools(arguments)) => tools::run(&session, arguments),
         Some(Command::Call(arguments)) => call::run(&session, arguments),
+        Some(Command::Skill(command)) => skill::run(&session, command),
         Some(Command::Task(command)) => task::run(&session, command),
         Some(Command::Thought(command)) => thought::run(&session, command),
         Some(Command::Session(command)) => session::run(&session, command),
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
+        Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),
@@ -170,6 +184,17 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => fault.tell(session.json),
     }
+}
+
+/// Help and version are answers; anything else was typed wrongly, and a machine is told so in JSON.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text.split("\n\n").next().unwrap_or_default();
+        return Fault::new(Exit::Usage, message.trim_start_matches("error: ")).tell(true);
+    }
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS }
 }
 
 const ORIENTATION: &str = "\

@@ -1,8 +1,12 @@
 //! The door to stdout for every command that is not `serve`.
 
-use std::io::{self, ErrorKind, Write};
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write as _};
 
 use serde::Serialize;
+
+use crate::domain::log::steers;
+pub(super) use crate::domain::log::visible;
 
 use super::fault::Fault;
 
@@ -16,6 +20,11 @@ pub(super) fn line(line: &str) -> Result<(), Fault> {
     text(&format!("{line}\n"))
 }
 
+/// Prints lines with what others wrote in them made visible.
+pub(super) fn lines(lines: &str) -> Result<(), Fault> {
+    lines.lines().try_for_each(|text| line(&visible(text)))
+}
+
 /// Says one line to people who watch; it is no part of the answer.
 pub(super) fn talk(line: &str) -> Result<(), Fault> {
     Ok(writeln!(io::stderr(), "{line}")?)
@@ -27,13 +36,40 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Fault> {
 }
 
 /// Prints bytes. A reader that has seen enough (`| head`) is no failure.
-#[expect(clippy::disallowed_methods, reason = "this is the door")]
 pub(super) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
+    write(bytes).map(drop)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the door")]
+fn write(bytes: &[u8]) -> Result<bool, Fault> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Prints a JSON value for people, with line breaks. JSON's own escapes leave `U+009B` and its like as
+/// they are; here they become escapes too, which mean the same.
+pub(super) fn pretty(value: &impl Serialize) -> Result<(), Fault> {
+    let plain = serde_json::to_string_pretty(value).expect("what commands print always serialises");
+    let mut shown = String::with_capacity(plain.len() + 1);
+    for c in plain.chars() {
+        if c == '\n' || !steers(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    line(&shown)
+}
+
+/// Prints one line to a reader that may leave. Tells whether it is still there.
+pub(super) fn line_if_read(line: &str) -> Result<bool, Fault> {
+    write(format!("{line}\n").as_bytes())
 }
 
 /// A table whose columns are as wide as their widest cell. Control characters are made visible, so
@@ -54,8 +90,10 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> Result<(), Fault> {
     rows.iter().try_for_each(|row| line(&render(row.iter().map(String::as_str).collect())))
 }
 
-/// The text with control characters escaped.
-pub(super) fn visible(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
+/// The head of a text that somebody else chose the length of.
+pub(super) fn head(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::app;
 use crate::call::Calls;
 use crate::domain::nearest::nearest;
 use crate::domain::tool::Definition;
 
 use super::Session;
 use super::fault::{Exit, Fault};
+use super::invoke::at_desk;
 use super::out;
 
 pub(super) const EXAMPLES: &str = "\
@@ -35,17 +35,13 @@ enum Command {
 }
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
-    let (loaded, _) = session.load()?;
-    let calls =
-        app::Server::builder().mode(loaded.config.mode).build().into_calls().map_err(app::RunError::from)?;
-    match arguments.command.unwrap_or(Command::List) {
-        Command::List => list(&calls.definitions(), session.json),
+    at_desk(session, "colibri tools", async |desk| match arguments.command.unwrap_or(Command::List) {
+        Command::List => list(&desk.calls.definitions(), session.json),
         Command::Show { tool } => {
-            let definition = find(&calls, &tool)?;
-            let text = serde_json::to_string_pretty(&whole(&definition)).expect("schemas serialise");
-            if session.json { out::json(&whole(&definition)) } else { out::line(&text) }
+            let whole = whole(&find(&desk.calls, &tool)?);
+            if session.json { out::json(&whole) } else { out::pretty(&whole) }
         }
-    }
+    })
 }
 
 /// The tool of that name, or a fault that names the nearest.

@@ -161,15 +161,13 @@ fn open(path: &Path) -> Result<File, Fault> {
 }
 
 fn read(file: impl Read, path: &Path, bytes_max: usize) -> Result<String, Fault> {
-    let mut text = String::new();
-    file.take(bytes_max as u64 + 1).read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
-    if text.len() > bytes_max {
-        return Err(Fault::new(
-            Exit::VerificationFailed,
-            format!("{} is longer than any such file can be", path.display()),
-        ));
+    let no_such_file = |what| Fault::new(Exit::VerificationFailed, format!("{} {what}", path.display()));
+    let mut bytes = Vec::new();
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    if bytes.len() > bytes_max {
+        return Err(no_such_file("is longer than any such file can be"));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| no_such_file("is not UTF-8, as every such file is"))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Fault {

@@ -8,6 +8,11 @@ use crate::store::SCHEMA_VERSION;
 use super::fault::Fault;
 use super::out;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  colibri version          and the protocol revisions it speaks
+  colibri version --json   for machines";
+
 pub(super) fn run(json: bool) -> Result<(), Fault> {
     let version = env!("CARGO_PKG_VERSION");
     let revisions: Vec<&str> = REVISIONS.iter().map(|revision| revision.date).collect();

@@ -53,6 +53,9 @@ pub(super) struct File {
     pub limits: Limits,
     /// How a server's tools are named to clients.
     pub naming: Naming,
+    /// Further folders to look for skills in; relative to the file that names them.
+    #[schemars(length(max = 64), inner(length(min = 1)), extend("x-trusted" = true))]
+    pub skills: Vec<String>,
     /// Named queues: calls that may run at the same time, and calls that may wait.
     pub queues: BTreeMap<String, Queue>,
     /// The servers, by name. What other clients' READMEs call `mcpServers` can be pasted here.
@@ -73,6 +76,7 @@ impl Default for File {
             audit: Audit::default(),
             limits: Limits::default(),
             naming: Naming::default(),
+            skills: Vec::new(),
             queues: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
         }

@@ -32,7 +32,7 @@ use serde_json::json;
 pub use keys::{Audit, Limits, Millis, Naming, Queue};
 pub use layers::Looked;
 pub use problem::{ConfigError, Origin, Problem};
-pub use process::{from_process, os_user};
+pub use process::{from_process, inherited_environment, os_user};
 pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{
@@ -45,6 +45,7 @@ pub use servers::{Server, State, slug};
 use crate::domain::audit::{Durability, OnExitFailure};
 use crate::domain::log::Level;
 use crate::domain::mode::Mode;
+use crate::domain::skill::Places;
 use expand::Variables;
 use keys::File;
 use layers::{Layer, Values};
@@ -103,6 +104,8 @@ pub struct Config {
     pub limits: Limits,
     /// How a server's tools are named to clients.
     pub naming: Naming,
+    /// Where skills are looked for.
+    pub skills: Places,
     /// Named queues.
     pub queues: BTreeMap<String, Queue>,
     /// The servers, strongest file first, in file order.
@@ -192,6 +195,7 @@ fn config(file: File, paths: Paths, servers: Vec<Server>) -> Config {
         audit: file.audit,
         limits: file.limits,
         naming: file.naming,
+        skills: paths.skills,
         queues: file.queues,
         servers,
     }
@@ -200,9 +204,10 @@ fn config(file: File, paths: Paths, servers: Vec<Server>) -> Config {
 struct Paths {
     database: PathBuf,
     data_dir: PathBuf,
+    skills: Places,
 }
 
-/// Where data goes. A database named by a file is relative to that file, otherwise to where one is.
+/// Where data goes and skills come from. What a file names is relative to it, otherwise to where one is.
 fn paths(
     file: &File,
     values: &Values,
@@ -211,8 +216,8 @@ fn paths(
     home: Option<&Path>,
     report: &mut Report,
 ) -> Paths {
-    let named = file.database.as_ref().map(|path| {
-        let base = match values.get(&["database".to_owned()]).map(|found| &found.origin) {
+    let resolve = |key: &str, path: &String| {
+        let base = match values.get(&[key.to_owned()]).map(|found| &found.origin) {
             Some(Origin::File { path, .. }) => path.parent().unwrap_or(cwd),
             _ => cwd,
         };
@@ -220,7 +225,13 @@ fn paths(
             (Some(below), Some(home)) => home.join(below),
             _ => base.join(path),
         }
-    });
+    };
+    let named = file.database.as_ref().map(|path| resolve("database", path));
+    let skills = Places {
+        project: Some(cwd.to_owned()),
+        configured: file.skills.iter().map(|path| resolve("skills", path)).collect(),
+        home: home.map(Path::to_owned),
+    };
     let data_dir =
         layers::user_folder(env, "XDG_DATA_HOME", home, ".local/share").map(|path| path.join("colibri"));
     let beside = named.as_ref().and_then(|path| path.parent()).map(Path::to_owned);
@@ -229,7 +240,7 @@ fn paths(
         report.error(Problem::new("HOME", message, "set HOME, XDG_DATA_HOME or COLIBRI_DB_PATH"));
         PathBuf::new()
     });
-    Paths { database: named.unwrap_or_else(|| data_dir.join("colibri.db")), data_dir }
+    Paths { database: named.unwrap_or_else(|| data_dir.join("colibri.db")), data_dir, skills }
 }
 
 /// A reply that is already gone cannot be turned into a failure.

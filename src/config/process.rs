@@ -3,6 +3,7 @@
 //! Owns: the only reading of the process's environment in colibri. Everything else in `config` gets
 //! it as an argument.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ const PASSWD_BYTES_MAX: u64 = 1 << 20;
 #[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
 pub fn from_process(flags: &Flags) -> Result<Loaded, ConfigError> {
     // What is not text becomes text that no key accepts, so that it is complained about, not lost.
-    let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let lossy = |text: OsString| text.to_string_lossy().into_owned();
     let env = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect();
     let cwd = std::env::current_dir().map_err(|error| {
         Problem::new("the working directory", format!("cannot be found: {error}"), "start colibri elsewhere")
@@ -24,6 +25,34 @@ pub fn from_process(flags: &Flags) -> Result<Loaded, ConfigError> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.or_else(|| Some(passwd()?.home));
     load(flags, &env, &cwd, home.as_deref())
+}
+
+/// What a server inherits of colibri's environment: what programs need to find their files, their
+/// language and their terminal, and nothing that could be a secret.
+const INHERITED: [&str; 14] = [
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// The part of the environment that a server inherits.
+#[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
+pub fn inherited_environment() -> Vec<(OsString, OsString)> {
+    let is_inherited = |name: &OsString| {
+        name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
+    };
+    std::env::vars_os().filter(|(name, _)| is_inherited(name)).collect()
 }
 
 /// The operating-system user colibri runs as: `name(1000)`, or `uid:1000` if it has no name.

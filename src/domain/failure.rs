@@ -63,15 +63,29 @@ pub struct Issue {
 /// More issues than this help nobody.
 pub const ISSUES_MAX: usize = 20;
 
+/// Longer words about one issue help nobody: they repeat a client's own megabytes to it, several times.
+pub const ISSUE_CHARS_MAX: usize = 300;
+
 /// `INVALID_PARAMS` with its issue list.
 pub fn invalid_params(mut issues: Vec<Issue>) -> Failure {
     issues.truncate(ISSUES_MAX);
+    for issue in &mut issues {
+        shorten(&mut issue.path);
+        shorten(&mut issue.message);
+    }
     let message = match issues.as_slice() {
         [only] if only.path.is_empty() => format!("invalid arguments: {}", only.message),
         [only] => format!("invalid arguments: {}: {}", only.path, only.message),
         many => format!("invalid arguments: {} issues, listed in details.issues", many.len()),
     };
     Failure::new(code::INVALID_PARAMS, message).with(serde_json::json!({ "issues": issues }))
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(ISSUE_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 /// Pattern B: the tool worked and its answer is "no". It travels inside a success envelope,

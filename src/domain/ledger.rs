@@ -91,6 +91,9 @@ pub enum Event {
     /// A session was sealed.
     #[serde(rename = "session.finalized")]
     SessionFinalized(SessionFinalized),
+    /// A skill was met for the first time, or has changed.
+    #[serde(rename = "skill.seen")]
+    SkillSeen(SkillSeen),
 }
 
 /// A log begins.
@@ -210,6 +213,23 @@ pub struct SessionFinalized {
     pub root: Hash,
     /// Its id.
     pub session: String,
+}
+
+/// A skill, as it was when it was met.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SkillSeen {
+    /// The call that met it.
+    pub call: CallId,
+    /// Its folder, and every file with its digest and size, as JSON kept beside the record.
+    pub content: Sealed,
+    /// SHA-256 over what `sha256sum` prints for its files in the order of their paths.
+    pub digest: Hash,
+    /// How many files that covers.
+    pub files: u64,
+    /// Its name.
+    pub name: String,
+    /// Whose folder it lies in: `project`, `configured` or `user`.
+    pub source: String,
 }
 
 /// A body, as the record knows it: salted, so that short or guessable bodies stay private and the

@@ -87,8 +87,48 @@ impl Logger {
     }
 }
 
+/// The text on one line: what a client or a file says is shown, never obeyed.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if steers(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Whether a character moves a cursor, colours a terminal, hides, or turns the direction of writing.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{feff}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
 impl fmt::Debug for Logger {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Logger({:?})", self.threshold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_cannot_steer_a_terminal() {
+        for (text, shown) in [
+            ("plain é 語 🐦", "plain é 語 🐦"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\u{9b}31m", "\\u{9b}31m"), // The same, in one character.
+            ("a\r\nb\tc\0", "a\\r\\nb\\tc\\u{0}"),
+            ("exe.\u{202e}fdp", "exe.\\u{202e}fdp"),
+            ("in\u{200b}visible", "in\\u{200b}visible"),
+        ] {
+            assert_eq!(visible(text), shown);
+        }
     }
 }

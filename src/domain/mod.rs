@@ -17,6 +17,7 @@ pub mod mode;
 pub mod nearest;
 pub mod note;
 pub mod proof;
+pub mod skill;
 pub mod task;
 pub mod thought;
 pub mod tool;

@@ -2,9 +2,13 @@
 
 /// The nearest known word, if any is near enough to be a likely slip of the hand.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let slips_at_most = (word.chars().count() / 3).clamp(1, 3);
+    let length = word.chars().count();
+    let slips_at_most = (length / 3).clamp(1, 3);
+    // Counted first: comparing takes memory for every pair of letters, and a stranger may be megabytes.
+    let is_near = |candidate: &&str| length.abs_diff(candidate.chars().count()) <= slips_at_most;
     known
         .into_iter()
+        .filter(is_near)
         .map(|candidate| {
             (strsim::damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase()), candidate)
         })
@@ -26,5 +30,6 @@ mod tests {
         check("evn", Some("env"));
         check("colour", None);
         check("", None);
+        check(&"timeout".repeat(1 << 20), None); // A terabyte, if it were compared.
     }
 }

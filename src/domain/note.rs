@@ -208,7 +208,7 @@ fn signature_line(line: &str) -> Option<SignatureLine<'_>> {
 }
 
 /// A number in its one spelling: no sign, no leading zeros.
-pub(super) fn decimal(text: &str) -> Option<u64> {
+pub fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::envelope::Id;
 use super::error::Error;
+use super::resources::extensions;
 use super::revision::{MODERN, Revision};
 
 /// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
@@ -19,6 +20,8 @@ pub struct Identity {
     pub version: String,
     /// What a model should know before it uses the tools. Short: every session pays for it.
     pub instructions: String,
+    /// Whether skills are offered, as the Skills extension and as resources.
+    pub skills: bool,
 }
 
 impl Identity {
@@ -26,7 +29,7 @@ impl Identity {
     pub fn initialize(&self, revision: &Revision) -> Value {
         json!({
             "protocolVersion": revision.date,
-            "capabilities": capabilities(revision),
+            "capabilities": self.capabilities(revision),
             "serverInfo": self.server_info(revision),
             "instructions": self.instructions,
         })
@@ -36,7 +39,7 @@ impl Identity {
     pub fn discover(&self, revision: &Revision) -> Value {
         let mut result = json!({
             "supportedVersions": [MODERN.date],
-            "capabilities": capabilities(revision),
+            "capabilities": self.capabilities(revision),
             "instructions": self.instructions,
         });
         if let Value::Object(result) = &mut result {
@@ -83,6 +86,19 @@ impl Identity {
         }
     }
 
+    /// `listChanged` is absent as long as colibri sends no such notification.
+    fn capabilities(&self, revision: &Revision) -> Value {
+        let mut capabilities = json!({ "tools": {} });
+        if revision.set_level {
+            capabilities["logging"] = json!({});
+        }
+        if self.skills {
+            capabilities["resources"] = json!({});
+            capabilities["extensions"] = extensions();
+        }
+        capabilities
+    }
+
     fn server_info(&self, revision: &Revision) -> Value {
         if revision.titles {
             json!({ "name": "colibri", "title": "Colibri", "version": self.version })
@@ -99,11 +115,6 @@ pub fn cache_hints(result: &mut Map<String, Value>, revision: &Revision) {
         result.insert("ttlMs".to_owned(), Value::from(TTL_MS));
         result.insert("cacheScope".to_owned(), Value::from("private"));
     }
-}
-
-/// `listChanged` is absent as long as colibri sends no such notification.
-fn capabilities(revision: &Revision) -> Value {
-    if revision.set_level { json!({ "tools": {}, "logging": {} }) } else { json!({ "tools": {} }) }
 }
 
 /// The answer to a request, with its result as raw JSON.
@@ -158,7 +169,7 @@ mod tests {
     use super::*;
 
     fn identity() -> Identity {
-        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned() }
+        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned(), skills: false }
     }
 
     fn parsed(raw: &[u8]) -> Value {
@@ -197,6 +208,19 @@ mod tests {
             assert_eq!(result.get("resultType").is_some(), modern);
             assert_eq!(result["_meta"].get("io.modelcontextprotocol/serverInfo").is_some(), modern);
         }
+    }
+
+    /// SU-12: who looks for skills over MCP is told that they are there.
+    #[test]
+    fn the_skills_extension_is_declared_in_every_revision() {
+        let identity = Identity { skills: true, ..identity() };
+        let declared = json!({ "io.modelcontextprotocol/skills": { "directoryRead": true } });
+        for revision in &REVISIONS {
+            let capabilities = identity.initialize(revision)["capabilities"].clone();
+            assert_eq!(capabilities["extensions"], declared, "{}", revision.date);
+            assert_eq!(capabilities["resources"], json!({}));
+        }
+        assert_eq!(identity.discover(&MODERN)["capabilities"]["extensions"], declared);
     }
 
     #[test]

@@ -37,7 +37,12 @@ pub enum Message {
         params: Option<Bytes>,
     },
     /// The answer to a request of ours.
-    Response,
+    Response {
+        /// Of our request; absent if it could not be read.
+        id: Option<Id>,
+        /// The result, or the error, as raw JSON.
+        outcome: Result<Bytes, Bytes>,
+    },
     /// No message at all.
     Refused {
         /// Of the request it was meant to be, as far as that could be read.
@@ -61,12 +66,11 @@ impl Id {
         let text = std::str::from_utf8(raw).ok()?;
         let raw = Arc::<str>::from(text);
         match text.as_bytes() {
-            // A lone surrogate has no plain spelling and stays as it is.
+            // A lone surrogate is no text: repeated, it would make an answer that strict parsers refuse.
             [b'"', .., b'"'] if text.contains('\\') => {
                 let plain =
                     serde_json::from_str::<String>(text).and_then(|plain| serde_json::to_string(&plain));
-                let plain = plain.map_or_else(|_| Arc::clone(&raw), Arc::from);
-                Some(Self { raw, plain })
+                plain.ok().map(|plain| Self { raw, plain: plain.into() })
             }
             [b'"', .., b'"'] => Some(Self { plain: Arc::clone(&raw), raw }),
             [b'-', digits @ ..] | digits if is_integer(digits) => Some(Self { plain: Arc::clone(&raw), raw }),
@@ -136,7 +140,8 @@ fn message(frame: &Bytes, members: &Members) -> Message {
     let method = match (value(Key::Method), value(Key::Result), value(Key::Error)) {
         (Some(method), None, None) => method,
         // Whatever its id: answering an answer could go on for ever.
-        (None, Some(_), None) | (None, None, Some(_)) => return Message::Response,
+        (None, Some(result), None) => return Message::Response { id, outcome: Ok(result) },
+        (None, None, Some(error)) => return Message::Response { id, outcome: Err(error) },
         (None, None, None) => return refuse(id, "`method` is missing".to_owned()),
         _ => return refuse(id, "a message has one of `method`, `result` and `error`".to_owned()),
     };
@@ -165,7 +170,11 @@ mod tests {
                 format!("request {} {method} {}", id.raw(), text(params))
             }
             Message::Notification { method, params } => format!("notification {method} {}", text(params)),
-            Message::Response => "response".to_owned(),
+            Message::Response { id, outcome } => {
+                let (kind, body) =
+                    outcome.as_ref().map_or_else(|error| ("error", error), |result| ("result", result));
+                format!("{kind} {} {}", id.as_ref().map_or("null", Id::raw), String::from_utf8_lossy(body))
+            }
             Message::Refused { id, error } => {
                 format!("{} {}: {}", error.code, id.as_ref().map_or("null", Id::raw), error.message)
             }
@@ -193,8 +202,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"\u0061","method":"m","x":1}"#, r#"request "\u0061" m -"#);
         check(r#"{"jsonrpc":"2.0","id":-7,"method":"m","params":[]}"#, "request -7 m []");
         check(r#"{"jsonrpc":"2.0","method":"m","params":{}}"#, "notification m {}");
-        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response");
-        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, "response");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{ "a":1.0 }}"#, r#"result 1 { "a":1.0 }"#);
+        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, r#"error null {"code":1}"#);
     }
 
     /// Bad input on stdio: each gets its exact JSON-RPC error.
@@ -207,7 +216,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1: `method` is missing");
         check(r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "-32600 1: `method` must be a string");
         check(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#, "-32600 1: `method` must be a string");
-        for id in ["null", "1.0", "1e3", "1.5", "true", "[1]", "{}"] {
+        for id in ["null", "1.0", "1e3", "1.5", "true", "[1]", "{}", r#""\ud800""#] {
             check(
                 &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#),
                 "-32600 null: `id` must be a string or an integer",
@@ -244,7 +253,7 @@ mod tests {
         let id = |raw: &str| Id::read(raw.as_bytes());
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));
         assert_ne!(id(r#""1""#), id("1"));
-        assert_eq!(id(r#""\ud800""#), id(r#""\ud800""#));
+        assert_eq!(id(r#""\ud800""#), None);
         for nothing in ["", "\"", "-", "1.0", "null"] {
             assert_eq!(id(nothing), None, "{nothing}");
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::revision::MODERN;
+use super::revision::{Family, MODERN, Revision};
 
 /// JSON-RPC and MCP error codes.
 pub mod code {
@@ -19,6 +19,8 @@ pub mod code {
     pub const INVALID_PARAMS: i32 = -32_602;
     /// colibri failed, not the client.
     pub const INTERNAL_ERROR: i32 = -32_603;
+    /// Before 2026-07-28: there is no such resource.
+    pub const RESOURCE_NOT_FOUND: i32 = -32_002;
     /// HTTP only: a header contradicts the body.
     pub const HEADER_MISMATCH: i32 = -32_020;
     /// The request needs a capability that the client did not declare.
@@ -67,6 +69,12 @@ impl Error {
     /// -32603.
     pub fn internal(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(code::INTERNAL_ERROR, what)
+    }
+
+    /// There is no such resource, in the code of the revision.
+    pub fn resource_not_found(what: impl Into<Cow<'static, str>>, revision: &Revision) -> Self {
+        let is_legacy = revision.family == Family::Legacy;
+        Self::new(if is_legacy { code::RESOURCE_NOT_FOUND } else { code::INVALID_PARAMS }, what)
     }
 
     /// -32022, with what would be spoken.

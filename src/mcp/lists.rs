@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn page(definitions: &[Definition], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new() };
+        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
         serde_json::from_slice(&tools(definitions, cursor, &identity, revision, bytes).unwrap()).unwrap()
     }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_cursor_that_is_not_ours_is_minus_32602() {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new() };
+        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
         for cursor in ["", "abc", "é", "YWJj", "YWZ0ZXI6_w"] {
             let refused = tools(&[definition("a")], Some(cursor), &identity, &MODERN, 0).unwrap_err();
             assert_eq!(refused.code, -32602, "{cursor}");

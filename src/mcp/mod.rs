@@ -7,7 +7,7 @@
 //!
 //! A frame comes in through [`lines`] (where does it end?), [`scan`] (is it JSON, and where are the
 //! six keys?), [`envelope`] (is it a request?) and [`params`] (what does it ask?). An answer goes out
-//! through [`answer`] and [`lists`].
+//! through [`answer`], [`lists`] and [`resources`].
 
 pub mod answer;
 pub mod envelope;
@@ -15,5 +15,7 @@ pub mod error;
 pub mod lines;
 pub mod lists;
 pub mod params;
+pub mod request;
+pub mod resources;
 pub mod revision;
 pub mod scan;

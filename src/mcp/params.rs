@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::envelope::Id;
@@ -98,6 +98,12 @@ pub fn cursor(params: Option<&Bytes>) -> Result<Option<String>, Error> {
     Ok(keys.cursor.map(Cow::into_owned))
 }
 
+/// The params of a method that reads skills or resources, and nothing else that stands beside them.
+pub fn resource(params: Option<&Bytes>) -> Result<Bytes, Error> {
+    let keys: ResourceKeys = object(text(params))?;
+    Ok(serde_json::to_vec(&keys).expect("texts serialise").into())
+}
+
 /// The params of `tools/call`.
 pub fn tool_call(params: Option<&Bytes>) -> Result<ToolCall, Error> {
     let keys: CallKeys = object(text(params))?;
@@ -157,6 +163,14 @@ struct ClientKeys<'a> {
 #[derive(Deserialize)]
 struct ListKeys<'a> {
     #[serde(borrow)]
+    cursor: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct ResourceKeys<'a> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    uri: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     cursor: Option<Cow<'a, str>>,
 }
 

@@ -130,7 +130,7 @@ impl<P: CallPath> Connection<P> {
         for message in messages {
             if let Some(pending) = self.begin(message, share, stop).await {
                 // At once: the next member may wait for the place that this one holds.
-                tasks.push(self.in_flight.spawn(pending.answer()));
+                tasks.push(self.in_flight.spawn(pending.held(self.outbox.clone())));
             }
         }
         let outbox = self.outbox.clone();
@@ -143,6 +143,7 @@ impl<P: CallPath> Connection<P> {
             if !answers.is_empty() {
                 outbox.push(answer::batch(&answers));
             }
+            outbox.release(answers.iter().map(Bytes::len).sum());
         });
     }
 
@@ -160,19 +161,23 @@ impl<P: CallPath> Connection<P> {
         }
     }
 
-    /// Waits for a place in flight, then lets the call go its own way.
+    /// Enters a call and lets it go its own way. Reading waits only here, where yet another call finds
+    /// as many waiting as may run; until then whatever else the client says is heard, a cancellation
+    /// above all.
     async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
         let Asked { id, tool, arguments, caller, answer } = asked;
-        let cancel = self.in_flight.token();
-        let call = self.calls.arrival(&tool, arguments, caller, cancel.clone());
-        let admitted = tokio::select! {
+        let entered = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
-            admitted = self.in_flight.admit(id.clone(), cancel, bytes) => admitted,
+            () = self.in_flight.room() => {
+                let cancel = self.in_flight.token();
+                self.in_flight.enter(id.clone(), cancel.clone(), bytes).map(|ticket| (ticket, cancel))
+            }
         };
-        match admitted {
+        match entered {
             Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
-            Ok(ticket) => {
+            Ok((ticket, cancel)) => {
+                let call = answer.call(self.calls.arrival(&tool, arguments, caller, cancel));
                 let running = run_call(self.calls.clone(), call, ticket, id, answer, self.logger.clone());
                 Pending::Call(Box::pin(running))
             }
@@ -201,10 +206,17 @@ impl<P: CallPath> Connection<P> {
 }
 
 impl Pending {
-    async fn answer(self) -> Option<Bytes> {
-        match self {
-            Self::Ready(answer) => Some(answer),
-            Self::Call(call) => call.await,
+    /// The answer, counted in the outbox until its batch is done: a slow member holds back the answers
+    /// of all others, and they take memory as if the client did not read them.
+    fn held(self, outbox: Outbox) -> impl Future<Output = Option<Bytes>> + Send + 'static {
+        if let Self::Ready(answer) = &self {
+            outbox.hold(answer.len()); // Before the next frame is read.
+        }
+        async move {
+            match self {
+                Self::Ready(answer) => Some(answer),
+                Self::Call(call) => call.await.inspect(|answer| outbox.hold(answer.len())),
+            }
         }
     }
 }
@@ -241,16 +253,18 @@ impl Input {
     }
 }
 
-/// One call, from its place to its answer. `None` if the client took it back.
+/// One call, from its arrival to its answer. `None` if the client took it back.
 async fn run_call(
     calls: impl CallPath,
     call: Call,
-    ticket: Ticket,
+    mut ticket: Ticket,
     id: Id,
     answering: Answering,
     logger: Logger,
 ) -> Option<Bytes> {
     let (correlation_id, tool) = (call.id.to_string(), Arc::clone(&call.tool));
+    // Cancelled or not, it goes down the path: what was asked is on record.
+    ticket.place(&call.cancel).await;
     let reply = contain(calls.run(call)).await;
     let wanted = ticket.close();
     if let Err(panic) = &reply {

@@ -1,5 +1,4 @@
-//! The calls of one connection that are still running: who they are, how many may be, and how they
-//! end.
+//! The calls of one connection that have not ended: who they are, and how they end.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -10,7 +9,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,14 +16,12 @@ use tokio_util::task::TaskTracker;
 use crate::mcp::envelope::Id;
 use crate::mcp::error::Error;
 
-/// A call takes one place for each of these, so that 256 large calls cannot hold a gibibyte.
-const BYTES_PER_PLACE: usize = 256 << 10;
+use super::places::{Held, Place, Places};
 
-/// The book of running calls.
+/// The book of calls that run or wait for their place.
 pub(super) struct InFlight {
     book: Book,
-    places_max: u32,
-    places: Arc<Semaphore>,
+    places: Places,
     tasks: TaskTracker,
     /// The parent of every call's token.
     shutdown: CancellationToken,
@@ -43,15 +39,15 @@ struct Line {
 pub(super) struct Ticket {
     id: Id,
     book: Book,
-    _place: OwnedSemaphorePermit,
+    place: Place,
+    held: Option<Held>,
 }
 
 impl InFlight {
     pub(super) fn new(places_max: u32) -> Self {
         Self {
             book: Book::default(),
-            places_max,
-            places: Arc::new(Semaphore::new(places_max as usize)),
+            places: Places::new(places_max),
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
         }
@@ -62,25 +58,22 @@ impl InFlight {
         self.shutdown.child_token()
     }
 
-    /// Waits for a place and writes the call into the book. One id names one call at a time.
-    pub(super) async fn admit(
-        &self,
-        id: Id,
-        cancel: CancellationToken,
-        bytes: usize,
-    ) -> Result<Ticket, Error> {
-        let places = u32::try_from(1 + bytes / BYTES_PER_PLACE).unwrap_or(u32::MAX).min(self.places_max);
-        let place = Arc::clone(&self.places).acquire_many_owned(places).await;
-        let place = place.expect("the semaphore is never closed");
+    /// Returns when another call may be entered: so many may wait for a place, and no more.
+    pub(super) async fn room(&self) {
+        self.places.room().await;
+    }
+
+    /// Writes the call into the book and asks for its place. One id names one call at a time.
+    pub(super) fn enter(&self, id: Id, cancel: CancellationToken, bytes: usize) -> Result<Ticket, Error> {
         match lock(&self.book).entry(id) {
             Entry::Occupied(line) => {
                 let text = format!("a request with the id {} is still running", line.key().raw());
                 Err(Error::invalid_request(text))
             }
             Entry::Vacant(vacant) => {
-                let id = vacant.key().clone();
+                let (id, book) = (vacant.key().clone(), Arc::clone(&self.book));
                 vacant.insert(Line { cancel, by_client: false });
-                Ok(Ticket { id, book: Arc::clone(&self.book), _place: place })
+                Ok(Ticket { id, book, place: self.places.ask(bytes), held: None })
             }
         }
     }
@@ -112,13 +105,18 @@ impl InFlight {
         self.tasks.wait().await;
     }
 
-    /// How many run.
+    /// How many have not ended.
     pub(super) fn count(&self) -> usize {
         lock(&self.book).len()
     }
 }
 
 impl Ticket {
+    /// Waits for the call's place; a call that is cancelled needs none, as it will not run.
+    pub(super) async fn place(&mut self, cancel: &CancellationToken) {
+        self.held = cancel.run_until_cancelled(self.place.given()).await;
+    }
+
     /// Ends the call, before its answer can be seen: from then on the client may use the id again.
     /// Tells whether the client still wants the answer.
     pub(super) fn close(self) -> bool {

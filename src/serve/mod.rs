@@ -10,6 +10,7 @@ mod connection;
 mod double;
 mod in_flight;
 mod outbox;
+mod places;
 mod session;
 mod stdio;
 
@@ -32,7 +33,7 @@ use outbox::Outbox;
 use session::Session;
 pub use stdio::Transport;
 
-/// Calls in flight on one connection. Beyond it, reading waits.
+/// Calls that run at once on one connection. As many again may wait; beyond that, reading waits.
 pub const CALLS_IN_FLIGHT_MAX: u32 = 256;
 
 /// Answers that a client has not read yet. Beyond it, reading waits.

@@ -29,7 +29,7 @@ struct Shared {
 /// What is known about the outbox without looking inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// Waiting to be written, or being written.
+    /// Waiting to be written, being written, or held back until the rest of a batch is done.
     pub(super) bytes: usize,
     /// Nothing will be added.
     pub(super) closed: bool,
@@ -58,6 +58,18 @@ impl Outbox {
             frames.push_back(frame);
             self.0.changed.notify_one();
         }
+    }
+
+    /// Counts an answer that is not put in yet, since the rest of its batch is not done.
+    pub(super) fn hold(&self, bytes: usize) {
+        let _frames = self.lock();
+        self.0.state.send_modify(|state| state.bytes += bytes);
+    }
+
+    /// The same, no longer.
+    pub(super) fn release(&self, bytes: usize) {
+        let _frames = self.lock();
+        self.0.state.send_modify(|state| state.bytes -= bytes);
     }
 
     /// Nothing more will be put in.
@@ -165,7 +177,8 @@ impl Outbox {
     /// Plays the writer, without a thread: everything that waits, as lines.
     pub(super) fn take_now(&self) -> Vec<String> {
         let frames = std::mem::take(&mut *self.lock());
-        self.0.state.send_modify(|state| state.bytes = 0);
+        let taken: usize = frames.iter().map(Bytes::len).sum();
+        self.0.state.send_modify(|state| state.bytes -= taken);
         frames.iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::call::Caller;
+use crate::call::{Call, Caller};
 use crate::domain::audit::Principal;
 use crate::domain::tool::Definition;
 use crate::mcp::answer::{self, Identity};
@@ -17,6 +17,7 @@ use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
 use crate::mcp::lists::{self, PAGE_BYTES_MAX};
 use crate::mcp::params::{self, Meta, ToolCall};
+use crate::mcp::resources;
 use crate::mcp::revision::{Family, Revision, known, negotiate};
 
 const NOT_BEGUN: &str = "the session has not begun: send `initialize` first, or put \
@@ -70,12 +71,25 @@ pub(super) struct Asked {
 pub(super) struct Answering {
     identity: Arc<Identity>,
     revision: &'static Revision,
+    /// The method, if it is one that a hidden tool answers.
+    method: Option<&'static str>,
 }
 
 impl Answering {
     /// The answer to a call that ended with an envelope.
     pub(super) fn envelope(&self, id: &Id, body: &[u8], is_error: bool, correlation_id: &str) -> Bytes {
-        answer::success(id, &self.identity.called(body, is_error, correlation_id, self.revision))
+        let Some(method) = self.method else {
+            return answer::success(id, &self.identity.called(body, is_error, correlation_id, self.revision));
+        };
+        match resources::result(method, body, correlation_id, &self.identity, self.revision) {
+            Ok(result) => answer::success(id, &result),
+            Err(error) => answer::failure(Some(id), &error),
+        }
+    }
+
+    /// The call that is asked for: what names a method is no call of a tool, and the other way round.
+    pub(super) fn call(&self, call: Call) -> Call {
+        if self.method.is_some() { call.of_method() } else { call }
     }
 }
 
@@ -84,6 +98,7 @@ enum Outcome {
     Raw(Vec<u8>),
     Value(Value),
     Call(Peer, ToolCall),
+    Method(Peer, &'static str, Bytes),
 }
 
 type Params<'a> = Option<&'a Bytes>;
@@ -108,7 +123,11 @@ impl Session {
                 match self.request(&method, params.as_ref(), definitions) {
                     Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
                     Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
-                    Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call)),
+                    Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
+                    Ok(Outcome::Method(peer, method, arguments)) => {
+                        let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
+                        Step::Call(self.ask(id, peer, call, Some(method)))
+                    }
                     Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
                 }
             }
@@ -116,7 +135,7 @@ impl Session {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
             // `notifications/initialized` among them: nothing waits for it.
-            Message::Notification { .. } | Message::Response => Step::Silence,
+            Message::Notification { .. } | Message::Response { .. } => Step::Silence,
             Message::Refused { id, error } => Step::Answer(answer::failure(id.as_ref(), &error)),
         }
     }
@@ -151,7 +170,7 @@ impl Session {
             "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
             "tools/list" => self.list(params, revision, definitions),
             "tools/call" => Ok(Outcome::Call(self.peer(revision, meta.client), params::tool_call(params)?)),
-            _ => Err(Error::unknown_method(method)),
+            _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
         }
     }
 
@@ -170,7 +189,26 @@ impl Session {
             ("logging/setLevel", Some(_)) => params::level(params).map(|_| empty()),
             ("tools/list", Some(peer)) => self.list(params, peer.revision, definitions),
             ("tools/call", Some(peer)) => Ok(Outcome::Call(peer.clone(), params::tool_call(params)?)),
-            (_, Some(_)) => Err(Error::unknown_method(method)),
+            (_, Some(peer)) => self.resources(method, params, peer.revision, || peer.clone()),
+        }
+    }
+
+    /// The methods of skills and resources, where there are any.
+    fn resources(
+        &self,
+        method: &str,
+        params: Params<'_>,
+        revision: &Revision,
+        peer: impl FnOnce() -> Peer,
+    ) -> Result<Outcome, Error> {
+        let known = resources::METHODS.into_iter().find(|known| *known == method);
+        match known {
+            _ if !self.identity.skills => Err(Error::unknown_method(method)),
+            Some(method) => Ok(Outcome::Method(peer(), method, params::resource(params)?)),
+            None if method == "resources/templates/list" => {
+                Ok(Outcome::Value(resources::templates(&self.identity, revision)))
+            }
+            None => Err(Error::unknown_method(method)),
         }
     }
 
@@ -197,13 +235,13 @@ impl Session {
         Peer { revision, principal: Arc::new(Principal { client, user: self.user.clone() }) }
     }
 
-    fn ask(&self, id: Id, peer: Peer, call: ToolCall) -> Asked {
+    fn ask(&self, id: Id, peer: Peer, call: ToolCall, method: Option<&'static str>) -> Asked {
         Asked {
             id,
             tool: call.name,
             arguments: call.arguments,
             caller: Caller { principal: peer.principal, revision: peer.revision.date },
-            answer: Answering { identity: Arc::clone(&self.identity), revision: peer.revision },
+            answer: Answering { identity: Arc::clone(&self.identity), revision: peer.revision, method },
         }
     }
 }

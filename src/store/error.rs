@@ -22,8 +22,8 @@ pub enum StoreError {
         action: &'static str,
         /// What SQLite said.
         cause: String,
-        /// Whether the connection can still be trusted.
-        fatal: bool,
+        /// What can still be trusted.
+        harm: Harm,
     },
     /// The file is not, or no longer, a sound database.
     #[error(
@@ -96,13 +96,23 @@ impl StoreError {
     }
 
     pub(super) fn database(action: &'static str) -> impl Fn(rusqlite::Error) -> Self {
-        move |cause| Self::Database { action, fatal: is_fatal(&cause), cause: cause.to_string() }
+        move |cause| Self::Database { action, harm: harm(&cause), cause: cause.to_string() }
+    }
+
+    /// The same, where it is known which file SQLite calls damaged.
+    pub(super) fn in_file(self, database: &Path) -> Self {
+        match self {
+            Self::Database { cause, harm: Harm::File, .. } => {
+                Self::Corrupt { path: database.to_owned(), what: cause }
+            }
+            other => other,
+        }
     }
 
     /// Whether the connection must be given up. What concerns one verb only is not fatal.
     pub(super) fn is_fatal(&self) -> bool {
         match self {
-            Self::Database { fatal, .. } => *fatal,
+            Self::Database { harm, .. } => *harm != Harm::Verb,
             Self::Busy(_) | Self::NotFound(_) => false,
             Self::File { .. }
             | Self::Corrupt { .. }
@@ -115,10 +125,26 @@ impl StoreError {
     }
 }
 
+/// How far the harm of an answer of SQLite goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// One verb failed; the connection is sound.
+    Verb,
+    /// The connection is doubtful and must be given up.
+    Connection,
+    /// The file itself is damaged.
+    File,
+}
+
 /// A constraint that was violated, or a lock not had, leaves the connection sound. Everything else
-/// (I/O, full disk, corruption, memory) does not: never retry an fsync on the same descriptor.
-fn is_fatal(error: &rusqlite::Error) -> bool {
-    use rusqlite::ErrorCode::{ConstraintViolation, DatabaseBusy, DatabaseLocked};
-    let sound = [ConstraintViolation, DatabaseBusy, DatabaseLocked];
-    !error.sqlite_error_code().is_some_and(|code| sound.contains(&code))
+/// (I/O, full disk, memory) does not: never retry an fsync on the same descriptor.
+fn harm(error: &rusqlite::Error) -> Harm {
+    use rusqlite::ErrorCode::{
+        ConstraintViolation, DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase,
+    };
+    match error.sqlite_error_code() {
+        Some(ConstraintViolation | DatabaseBusy | DatabaseLocked) => Harm::Verb,
+        Some(DatabaseCorrupt | NotADatabase) => Harm::File,
+        _ => Harm::Connection,
+    }
 }

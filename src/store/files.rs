@@ -42,20 +42,20 @@ impl Paths {
         }
     }
 
-    /// Makes the folder, for its owner alone, and refuses one on another machine.
+    /// Refuses a folder on another machine, untouched; else makes it, for its owner alone.
     pub(super) fn prepare(&self) -> Result<(), StoreError> {
         let folder =
             self.database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let there = folder.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if let Some(kind) = there.and_then(|there| network_file_system(&mounts, &there)) {
+            return Err(StoreError::NetworkFileSystem { path: self.database.clone(), kind });
+        }
         for folder in [folder, &self.live] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(StoreError::file("create the folder", folder))?;
         }
-        let real = folder.canonicalize().map_err(StoreError::file("open the folder", folder))?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        match network_file_system(&mounts, &real) {
-            Some(kind) => Err(StoreError::NetworkFileSystem { path: self.database.clone(), kind }),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Creates the database for its owner alone: SQLite would take the umask's word.

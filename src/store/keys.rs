@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::domain::note::{SigningKey, VerifyingKey};
 
@@ -12,50 +13,78 @@ use super::files::{Paths, private, sync_folder_of};
 /// Far more than a key takes: a file this long is not one.
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Makes a key for a log and puts it in the place of the old one, public half first, so that no
-/// signature is ever without its public key.
-pub(super) fn create(paths: &Paths, origin: &str) -> Result<SigningKey, StoreError> {
-    let key = fresh(paths, origin)?;
-    publish(paths, &key.verifying_key())?;
-    install(paths, &key)?;
-    Ok(key)
-}
-
-/// A key that nothing knows yet.
-pub(super) fn fresh(paths: &Paths, origin: &str) -> Result<SigningKey, StoreError> {
+/// Makes a key that nothing relies on yet, and puts it on disk where only [`adopt`] looks. A crash
+/// before its record is committed leaves a file that the next key overwrites.
+pub(super) fn prepare(paths: &Paths, origin: &str) -> Result<SigningKey, StoreError> {
     let broken = |what: String| StoreError::Key { path: paths.key.clone(), what };
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| broken(format!("cannot be made: {error}")))?;
-    SigningKey::from_seed(origin, seed).map_err(|error| broken(format!("cannot be made: {error}")))
+    let key =
+        SigningKey::from_seed(origin, seed).map_err(|error| broken(format!("cannot be made: {error}")))?;
+    write(&waiting(&paths.key), &key.to_private_text())?;
+    sync_folder_of(&paths.key)?;
+    Ok(key)
 }
 
-/// Adds a public key to those that signatures are checked against.
-pub(super) fn publish(paths: &Paths, key: &VerifyingKey) -> Result<(), StoreError> {
-    let mut file = private(OpenOptions::new().append(true).create(true), &paths.public_keys)?;
-    writeln!(file, "{key}")
-        .and_then(|()| file.sync_all())
-        .map_err(StoreError::file("write", &paths.public_keys))
+/// Puts the prepared key in the place of the old one, public half first, so that no signature is
+/// ever without its public key.
+pub(super) fn adopt(paths: &Paths, key: &VerifyingKey) -> Result<(), StoreError> {
+    let mut known = public(paths)?;
+    if !known.contains(key) {
+        known.push(key.clone());
+        let lines: Vec<String> = known.iter().map(ToString::to_string).collect();
+        write(&waiting(&paths.public_keys), &lines.join("\n"))?;
+        replace(&paths.public_keys)?;
+    }
+    replace(&paths.key)
 }
 
-/// Replaces the private key at once or not at all.
-pub(super) fn install(paths: &Paths, key: &SigningKey) -> Result<(), StoreError> {
-    let fresh = paths.key.with_extension("key.new");
-    let mut file = private(OpenOptions::new().write(true).create(true).truncate(true), &fresh)?;
-    writeln!(file, "{}", key.to_private_text())
-        .and_then(|()| file.sync_all())
-        .map_err(StoreError::file("write", &fresh))?;
-    std::fs::rename(&fresh, &paths.key).map_err(StoreError::file("replace", &paths.key))?;
-    sync_folder_of(&paths.key)
+/// A start that was cut short between the first record of its log and the key that the record names
+/// is finished here. No other key is ever taken.
+pub(super) fn adopt_if_named(paths: &Paths, named: &str) -> Result<(), StoreError> {
+    if paths.key.exists() {
+        return Ok(());
+    }
+    match read(&waiting(&paths.key)) {
+        Ok(key) if key.verifying_key().to_string() == named => adopt(paths, &key.verifying_key()),
+        _ => Ok(()),
+    }
 }
 
-/// The private key. Read anew for every signature, so that a rotation reaches every process.
-pub(super) fn signing(paths: &Paths) -> Result<SigningKey, StoreError> {
-    let broken = |what: String| StoreError::Key { path: paths.key.clone(), what };
-    let file = File::open(&paths.key).map_err(|error| match error.kind() {
+/// Where a file waits to take the place of `path`: at once or not at all.
+fn waiting(path: &Path) -> PathBuf {
+    let mut waiting = path.as_os_str().to_owned();
+    waiting.push(".new");
+    PathBuf::from(waiting)
+}
+
+fn write(path: &Path, line: &str) -> Result<(), StoreError> {
+    let mut file = private(OpenOptions::new().write(true).create(true).truncate(true), path)?;
+    writeln!(file, "{line}").and_then(|()| file.sync_all()).map_err(StoreError::file("write", path))
+}
+
+fn replace(path: &Path) -> Result<(), StoreError> {
+    std::fs::rename(waiting(path), path).map_err(StoreError::file("replace", path))?;
+    sync_folder_of(path)
+}
+
+/// The private key of a log. Read anew for every signature, so that a rotation reaches every process.
+pub(super) fn signing(paths: &Paths, origin: &str) -> Result<SigningKey, StoreError> {
+    let key = read(&paths.key)?;
+    if key.name() == origin && public(paths)?.contains(&key.verifying_key()) {
+        return Ok(key);
+    }
+    Err(StoreError::Key { path: paths.key.clone(), what: format!("is not the key of {origin}") })
+}
+
+/// Whatever private key lies there, if it is private and one.
+pub(super) fn read(path: &Path) -> Result<SigningKey, StoreError> {
+    let broken = |what: String| StoreError::Key { path: path.to_owned(), what };
+    let file = File::open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => broken("is lost".to_owned()),
         _ => broken(format!("cannot be read: {error}")),
     })?;
-    let mode = file.metadata().map_err(StoreError::file("read", &paths.key))?.permissions().mode();
+    let mode = file.metadata().map_err(StoreError::file("read", path))?.permissions().mode();
     if mode & 0o077 != 0 {
         return Err(broken(format!("is open to others (mode {:03o}): run `chmod 600` on it", mode & 0o777)));
     }

@@ -9,7 +9,7 @@ use crate::domain::clock::Timestamp;
 use crate::domain::ledger::{Event, FORMAT, RECORD_BYTES_MAX, Record, Salt, Sealed};
 use crate::domain::merkle::{Frontier, Hash, Nodes, fold_perfect, leaf_hash};
 
-use super::error::StoreError;
+use super::error::{Harm, StoreError};
 
 /// How many bits of a place are the index within its log.
 const INDEX_BITS: u32 = 40;
@@ -163,7 +163,7 @@ fn seal(body: &[u8], kept: usize) -> Result<(Sealed, Kept<'_>), StoreError> {
     getrandom::fill(&mut salt).map_err(|error| StoreError::Database {
         action: "salt a digest",
         cause: error.to_string(),
-        fatal: true,
+        harm: Harm::Connection,
     })?;
     Ok((Sealed::new(&salt, body, kept), Kept { salt, kept: &body[..kept] }))
 }

@@ -15,6 +15,7 @@ mod read;
 mod schema;
 mod session;
 mod sink;
+mod skills;
 mod tasks;
 mod thoughts;
 mod trail;
@@ -22,10 +23,10 @@ mod verify;
 mod work;
 mod writer;
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,13 +35,14 @@ use crate::domain::audit::{Durability, Payloads};
 use crate::domain::clock::Clock;
 use crate::domain::log::Logger;
 
-pub use error::StoreError;
+pub use error::{Harm, StoreError};
 pub use files::Paths;
 pub use keys::public as public_keys;
 pub use notes::Signed;
 pub use read::{Action, ActionFilter, Body, Reader, RecordRow};
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use sink::LedgerSink;
+pub use skills::SeenSkill;
 pub use tasks::{Act, Answer};
 pub use thoughts::{NewSession, NewThought, Recorded, Seal, Session};
 pub use trail::TaskChain;
@@ -56,6 +58,9 @@ const QUEUE_MAX: usize = 1024;
 /// How long a caller waits for its record before it is told that the ledger is busy. Longer than
 /// any healthy commit, shorter than a client's own patience.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the end of the process waits for the last commit and its signature.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a store needs to know.
 #[derive(Clone)]
@@ -108,10 +113,12 @@ struct Handle {
     lost_exits: AtomicU64,
 }
 
-/// The writer's thread, for whoever owns the shutdown.
+/// The writer's end, for whoever owns the shutdown.
 pub struct Closing {
     inbox: mpsc::Sender<Request>,
-    thread: JoinHandle<()>,
+    /// Gone when the writer is.
+    ended: oneshot::Receiver<Infallible>,
+    logger: Logger,
 }
 
 impl Store {
@@ -121,12 +128,17 @@ impl Store {
         let opening = Status { phase: Phase::Opening, signed: 0, trouble: None };
         let (publish, status) = watch::channel(opening);
         let writer = Writer::new(options.clone(), requests, publish);
-        let thread = std::thread::Builder::new()
+        let (alive, ended) = oneshot::channel();
+        let run = move || {
+            writer.run();
+            drop(alive);
+        };
+        std::thread::Builder::new()
             .name("ledger".to_owned())
-            .spawn(move || writer.run())
+            .spawn(run)
             .map_err(StoreError::file("start the writer of", &options.database))?;
         let paths = Paths::beside(&options.database);
-        let closing = Closing { inbox: inbox.clone(), thread };
+        let closing = Closing { inbox: inbox.clone(), ended, logger: options.logger.clone() };
         let handle = Handle { inbox, status, paths, options, lost_exits: AtomicU64::new(0) };
         Ok((Self(Arc::new(handle)), closing))
     }
@@ -224,17 +236,27 @@ impl Store {
 
 impl Closing {
     /// Returns when everything queued is written, the log is signed and the database is closed.
-    /// Verbs that come later fail as [`StoreError::Closed`].
+    /// Verbs that come later fail as [`StoreError::Closed`]. A writer that waits for a stopped
+    /// process is left behind: what it could not write is closed as unknown by the next start.
     pub async fn close(self) {
-        let _ = self.inbox.send(Request::Close).await;
-        // A writer that panicked has said so through the panic hook.
-        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        let Self { inbox, ended, logger } = self;
+        let closed = async {
+            let _ = inbox.send(Request::Close).await;
+            // A writer that panicked has said so through the panic hook.
+            let _ = ended.await;
+        };
+        if tokio::time::timeout(CLOSING_PATIENCE, closed).await.is_err() {
+            let patience = CLOSING_PATIENCE.as_millis();
+            logger.warn(format_args!(
+                "[colibri] the ledger was still busy after {patience} ms; not waiting longer"
+            ));
+        }
     }
 }
 
 /// Whether the key that signs checkpoints is there, private and readable.
 pub fn signing_key_is_usable(paths: &Paths) -> Result<(), StoreError> {
-    keys::signing(paths).map(drop)
+    keys::read(&paths.key).map(drop)
 }
 
 /// Gives up a log that cannot be used and opens another that names it; `reason` is what opening

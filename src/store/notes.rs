@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use crate::domain::note::{Checkpoint, VerifyingKey};
 
 use super::error::StoreError;
-use super::files::{Paths, private};
+use super::files::{Paths, private, sync_folder_of};
 
 /// The newest note is looked for in this much of the file's end.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -22,9 +22,12 @@ pub struct Signed {
 
 /// Appends a note and forces it to disk before anybody relies on it.
 pub(super) fn append(paths: &Paths, note: &str) -> Result<(), StoreError> {
+    let is_new = !paths.checkpoints.exists();
     let mut file = private(OpenOptions::new().append(true).create(true), &paths.checkpoints)?;
-    let written = file.write_all(format!("{note}\n").as_bytes()).and_then(|()| file.sync_data());
-    written.map_err(StoreError::file("append to", &paths.checkpoints))
+    // The newline in front ends whatever an append that was cut has left.
+    let written = file.write_all(format!("\n{note}").as_bytes()).and_then(|()| file.sync_data());
+    written.map_err(StoreError::file("append to", &paths.checkpoints))?;
+    if is_new { sync_folder_of(&paths.checkpoints) } else { Ok(()) }
 }
 
 /// The newest note, if the file has any.
@@ -61,8 +64,12 @@ fn open(paths: &Paths) -> Result<Option<File>, StoreError> {
     }
 }
 
+/// The key's id and the signature, 68 bytes, in base64.
+const SIGNATURE_CHARACTERS: usize = 92;
+
 /// A note is a signature line and the four lines before it. Reading it from its end makes a torn
-/// append harmless: it is passed over, and the next note stands whole behind it.
+/// append harmless: it is passed over, and the next note stands whole behind it. Who tears a note on
+/// purpose has removed it, which shows in the database.
 fn each_note(file: File, mut visit: impl FnMut(String)) -> std::io::Result<()> {
     let mut window: Vec<String> = Vec::with_capacity(5);
     for line in BufReader::new(file).split(b'\n') {
@@ -70,9 +77,54 @@ fn each_note(file: File, mut visit: impl FnMut(String)) -> std::io::Result<()> {
             window.remove(0);
         }
         window.push(String::from_utf8_lossy(&line?).into_owned());
-        if window.len() == 5 && window[4].starts_with("— ") {
+        if window.len() == 5 && is_signature(&window[4]) {
             visit(window.join("\n") + "\n");
         }
     }
     Ok(())
+}
+
+fn is_signature(line: &str) -> bool {
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let last = line.strip_prefix("— ").and_then(|rest| rest.rsplit(' ').next());
+    last.is_some_and(|word| word.len() == SIGNATURE_CHARACTERS && word.chars().all(is_base64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::merkle::EMPTY_ROOT;
+    use crate::domain::note::SigningKey;
+
+    /// SU-11: a disk that fills up or a power cut in the middle of a note costs that note only,
+    /// wherever it was cut.
+    #[test]
+    fn a_note_that_was_cut_is_passed_over_and_the_next_one_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::beside(&folder.path().join("ledger.db"));
+        let key = SigningKey::from_seed("colibri/a", [7; 32]).unwrap();
+        let keys = [key.verifying_key()];
+        let note = |size| {
+            let checkpoint = Checkpoint { origin: "colibri/a".to_owned(), size, root: EMPTY_ROOT };
+            checkpoint.sign(&key).unwrap().into_string()
+        };
+        let sizes = || {
+            let mut sizes = Vec::new();
+            each(&paths, |note| sizes.push(Checkpoint::open(&note, &keys).unwrap().size)).unwrap();
+            sizes
+        };
+        let cut = format!("\n{}", note(256));
+        // Cut between the bytes of a character too: the dash of the signature line has three. The
+        // last newline is no loss.
+        for length in 0..cut.len() - 1 {
+            std::fs::remove_file(&paths.checkpoints).ok();
+            append(&paths, &note(1)).unwrap();
+            let mut file = OpenOptions::new().append(true).open(&paths.checkpoints).unwrap();
+            file.write_all(&cut.as_bytes()[..length]).unwrap();
+            assert_eq!(last(&paths, &keys).unwrap().unwrap().checkpoint.size, 1, "cut after {length}");
+            append(&paths, &note(300)).unwrap();
+            assert_eq!(sizes(), [1, 300], "cut after {length}");
+            assert_eq!(last(&paths, &keys).unwrap().unwrap().checkpoint.size, 300, "cut after {length}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::files::Paths;
 use super::keys;
 use super::ledger::{Head, StoredNodes, index, place};
-use super::notes::Signed;
+use super::notes::{self, Signed};
 use super::schema;
 
 /// A read-only connection to a ledger.
@@ -87,6 +87,12 @@ impl Reader {
     pub fn open(paths: &Paths) -> Result<Self, StoreError> {
         let failed = StoreError::database("open for reading");
         if !paths.database.exists() {
+            if notes::exist(paths)? {
+                let notes = paths.checkpoints.display();
+                return Err(StoreError::RolledBack {
+                    what: format!("{notes} has notes, but the database is gone"),
+                });
+            }
             let path = paths.database.display();
             return Err(StoreError::NotFound(format!(
                 "there is no ledger at {path} yet; run `colibri serve` or `colibri call server_ping` first"
@@ -95,18 +101,25 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&paths.database, flags).map_err(&failed)?;
         connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(&failed)?;
-        let version = schema::version(&connection).map_err(|error| match error {
-            StoreError::Database { cause, .. } => {
-                StoreError::Corrupt { path: paths.database.clone(), what: cause }
-            }
-            other => other,
-        })?;
+        let version = schema::version(&connection).map_err(|error| error.in_file(&paths.database))?;
         schema::check(version)?;
         Ok(Self { connection, paths: paths.clone() })
     }
 
     pub(super) fn head(&self) -> Result<Head, StoreError> {
-        Head::load(&self.connection)?.ok_or_else(|| StoreError::NotFound("the ledger is empty".to_owned()))
+        Head::load(&self.connection)?.ok_or_else(|| self.no_log())
+    }
+
+    /// Why there is no log: it was never begun, or it is lost.
+    pub(super) fn no_log(&self) -> StoreError {
+        match notes::exist(&self.paths) {
+            Ok(false) => StoreError::NotFound("the ledger is empty".to_owned()),
+            Ok(true) => {
+                let notes = self.paths.checkpoints.display();
+                StoreError::RolledBack { what: format!("{notes} has notes, but the database has no log") }
+            }
+            Err(error) => error,
+        }
     }
 
     /// The newest log's origin and size.
@@ -114,11 +127,11 @@ impl Reader {
         self.head().map(|head| (head.origin.clone(), head.size()))
     }
 
-    /// How many calls are open, in all logs and processes.
+    /// How many calls of the newest log are open, in all processes.
     pub fn open_calls(&self) -> Result<u64, StoreError> {
-        let count = self
-            .connection
-            .query_row("SELECT count(*) FROM call WHERE exit IS NULL", [], |row| row.get::<_, i64>(0));
+        let sql = "SELECT count(*) FROM call WHERE exit IS NULL AND number >= ?";
+        let first = place(self.head()?.log, 0);
+        let count = self.connection.query_row(sql, [first], |row| row.get::<_, i64>(0));
         count.map(i64::cast_unsigned).map_err(StoreError::database("count its open calls"))
     }
 
@@ -139,7 +152,7 @@ impl Reader {
     }
 
     /// Records by place, `from` included, `to` not.
-    pub(super) fn rows(&self, from: i64, to: i64) -> Result<Vec<RecordRow>, StoreError> {
+    fn rows(&self, from: i64, to: i64) -> Result<Vec<RecordRow>, StoreError> {
         let failed = StoreError::database("read its records");
         let sql = "SELECT place, bytes, leaf FROM record WHERE place >= ? AND place < ? ORDER BY place";
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
@@ -185,16 +198,20 @@ impl Reader {
         found.map_err(&failed)?.ok_or_else(|| StoreError::NotFound(format!("there is no call {name}")))
     }
 
-    /// The newest signed checkpoint of the newest log.
+    /// The newest signed checkpoint of the newest log. The file has it before the database does.
     pub fn checkpoint(&self) -> Result<Signed, StoreError> {
-        let head = self.head()?;
+        let (head, keys) = (self.head()?, self.keys()?);
         let sql = "SELECT note FROM checkpoint WHERE log = ? ORDER BY size DESC LIMIT 1";
         let found = self.connection.query_row(sql, [head.log], |row| row.get::<_, String>(0)).optional();
-        let note = found.map_err(StoreError::database("read its checkpoints"))?;
-        let note = note.ok_or_else(|| StoreError::NotFound("the log is not signed yet".to_owned()))?;
-        let checkpoint = Checkpoint::open(&note, &self.keys()?)
-            .map_err(|error| StoreError::RolledBack { what: format!("the newest checkpoint: {error}") })?;
-        Ok(Signed { checkpoint, note })
+        let kept = found.map_err(StoreError::database("read its checkpoints"))?.map(|note| {
+            let checkpoint = Checkpoint::open(&note, &keys).map_err(|error| StoreError::RolledBack {
+                what: format!("the newest checkpoint: {error}"),
+            })?;
+            Ok(Signed { checkpoint, note })
+        });
+        let noted = notes::last(&self.paths, &keys)?.filter(|signed| signed.checkpoint.origin == head.origin);
+        let newest = kept.transpose()?.into_iter().chain(noted).max_by_key(|signed| signed.checkpoint.size);
+        newest.ok_or_else(|| StoreError::NotFound("the log is not signed yet".to_owned()))
     }
 
     /// Every public key that ever signed.

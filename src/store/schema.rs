@@ -5,9 +5,10 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/sqlite/0001_ledger.sql"),
     include_str!("../../migrations/sqlite/0002_work.sql"),
+    include_str!("../../migrations/sqlite/0003_skills.sql"),
 ];
 
 /// The schema version this colibri writes.
@@ -37,4 +38,26 @@ pub(super) fn version(connection: &Connection) -> Result<u32, StoreError> {
     connection
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .map_err(StoreError::database("tell its schema version"))
+}
+
+/// Kind, name and definition of everything in a schema.
+type Objects = Vec<(String, String, String)>;
+
+/// What the database consists of. SQLite's own tables, such as statistics, are not counted.
+pub(super) fn objects(connection: &Connection) -> Result<Objects, StoreError> {
+    let failed = StoreError::database("tell its schema");
+    let sql = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let mut statement = connection.prepare(sql).map_err(&failed)?;
+    let object = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    statement.query_map([], object).and_then(Iterator::collect).map_err(&failed)
+}
+
+/// What a database of that version must consist of.
+pub(super) fn expected(version: u32) -> Result<Objects, StoreError> {
+    let failed = StoreError::database("tell its schema");
+    let fresh = Connection::open_in_memory().map_err(&failed)?;
+    for sql in MIGRATIONS.iter().take(version as usize) {
+        fresh.execute_batch(sql).map_err(&failed)?;
+    }
+    objects(&fresh)
 }

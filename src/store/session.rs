@@ -2,6 +2,8 @@
 //! the first error that leaves it doubtful.
 
 use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use crate::domain::merkle::{Hash, leaf_hash, root_at};
 use crate::domain::note::Checkpoint;
 
 use super::Options;
-use super::error::StoreError;
-use super::files::{Paths, Presence, sweep};
+use super::error::{Harm, StoreError};
+use super::files::{Paths, Presence, sweep, sync_folder_of};
 use super::keys;
 use super::ledger::{Head, Ledger, StoredNodes, place};
 use super::notes::{self, Signed};
@@ -34,7 +36,6 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     lock: File,
     paths: Paths,
-    durability: Durability,
     /// The size that the newest checkpoint covers, as far as this process knows.
     pub(super) signed_size: u64,
 }
@@ -42,6 +43,14 @@ pub(super) struct Session {
 impl Session {
     /// Opens, migrates, verifies the tail, and closes what dead processes left open.
     pub(super) fn open(
+        options: &Options,
+        presence: &mut Option<Presence>,
+        is_live: impl Fn(i64) -> bool,
+    ) -> Result<Self, StoreError> {
+        Self::open_checked(options, presence, is_live).map_err(|error| error.in_file(&options.database))
+    }
+
+    fn open_checked(
         options: &Options,
         presence: &mut Option<Presence>,
         is_live: impl Fn(i64) -> bool,
@@ -55,11 +64,12 @@ impl Session {
             *presence = Some(Presence::announce(&paths)?);
         }
         let process = presence.as_ref().map(|presence| presence.id.clone()).unwrap_or_default();
+        refuse_if_gone(&paths)?;
         let connection = connect(&paths, options.durability)?;
-        let mut session = Self { connection, lock, paths, durability: options.durability, signed_size: 0 };
+        let mut session = Self { connection, lock, paths, signed_size: 0 };
         schema::migrate(&mut session.connection)?;
         match Head::load(&session.connection)? {
-            Some(head) => session.signed_size = verify_end(&session.connection, &session.paths, &head)?,
+            Some(head) => session.signed_size = session.take_up(&head)?,
             None => session.first_log(options, &process)?,
         }
         let now = options.clock.now().wall;
@@ -82,8 +92,16 @@ impl Session {
         process: &str,
         work: impl FnOnce(&mut Ledger<'_>) -> Result<T, StoreError>,
     ) -> Result<(T, Changes), StoreError> {
+        self.under_lock(|session| session.transact(options, process, work))
+    }
+
+    /// Whatever comes of it, nobody else is kept waiting afterwards.
+    fn under_lock<T>(
+        &mut self,
+        act: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let done = self.transact(options, process, work);
+        let done = act(self);
         self.unlock()?;
         done
     }
@@ -113,10 +131,7 @@ impl Session {
 
     /// Signs the log as it stands on disk, unless it is signed already.
     pub(super) fn checkpoint(&mut self) -> Result<(), StoreError> {
-        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let signed = self.sign();
-        self.unlock()?;
-        self.signed_size = signed?;
+        self.signed_size = self.under_lock(Self::sign)?;
         Ok(())
     }
 
@@ -126,18 +141,17 @@ impl Session {
         options: &Options,
         process: &str,
     ) -> Result<(String, String), StoreError> {
-        self.lock.lock().map_err(StoreError::file("lock", &self.paths.database))?;
-        let old = keys::signing(&self.paths)?;
-        let new = keys::fresh(&self.paths, old.name())?;
-        let (from, to) = (old.verifying_key().to_string(), new.verifying_key().to_string());
-        keys::publish(&self.paths, &new.verifying_key())?;
-        let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
-        let now = options.clock.now().wall;
-        self.transact(options, process, |ledger| ledger.append(now, event))?;
-        self.signed_size = self.sign()?;
-        keys::install(&self.paths, &new)?;
-        self.unlock()?;
-        Ok((from, to))
+        self.under_lock(|session| {
+            let old = keys::read(&session.paths.key)?;
+            let new = keys::prepare(&session.paths, old.name())?.verifying_key();
+            let (from, to) = (old.verifying_key().to_string(), new.to_string());
+            let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
+            let now = options.clock.now().wall;
+            session.transact(options, process, |ledger| ledger.append(now, event))?;
+            session.signed_size = session.sign()?;
+            keys::adopt(&session.paths, &new)?;
+            Ok((from, to))
+        })
     }
 
     fn unlock(&self) -> Result<(), StoreError> {
@@ -147,11 +161,9 @@ impl Session {
     /// Signs, under the lock. Only what is on disk is signed, and only what extends the last
     /// signature: the same key never signs two histories.
     fn sign(&mut self) -> Result<u64, StoreError> {
-        if self.durability == Durability::Relaxed {
-            force_to_disk(&self.connection)?;
-        }
+        force_to_disk(&self.paths)?;
         let head = Head::load(&self.connection)?.ok_or_else(|| lost("the database has no log"))?;
-        let key = keys::signing(&self.paths)?;
+        let key = keys::signing(&self.paths, &head.origin)?;
         let signed_size = verify_signed(&self.connection, &self.paths, &head)?;
         if signed_size == head.size() {
             return Ok(signed_size);
@@ -170,21 +182,30 @@ impl Session {
         Ok(head.size())
     }
 
-    /// The first log of a database. If anything tells of an earlier one, that one was lost.
-    fn first_log(&mut self, options: &Options, process: &str) -> Result<(), StoreError> {
-        if notes::exist(&self.paths)? {
-            return Err(lost(&format!(
-                "{} has notes, but the database has no log",
-                self.paths.checkpoints.display()
-            )));
+    /// A log that was there before: finished if its first start was cut short, and verified. One
+    /// that could not be signed any more is refused, rather than written for a while.
+    fn take_up(&self, head: &Head) -> Result<u64, StoreError> {
+        let sql = "SELECT bytes ->> '$.facts.key' FROM record WHERE place = ?";
+        let named = self.connection.query_row(sql, [place(head.log, 0)], |row| row.get::<_, String>(0));
+        if let Ok(named) = named {
+            keys::adopt_if_named(&self.paths, &named)?;
         }
-        if self.paths.key.exists() || self.paths.public_keys.exists() {
-            return Err(lost("there is a signing key, but the database has no log"));
-        }
-        self.begin_log(options, process, None)
+        let signed_size = verify_end(&self.connection, &self.paths, head)?;
+        keys::signing(&self.paths, &head.origin)?;
+        Ok(signed_size)
     }
 
-    /// Opens another log with a key of its own, and signs its first record.
+    /// The first log of a database. If anything tells of an earlier one, that one was lost.
+    fn first_log(&mut self, options: &Options, process: &str) -> Result<(), StoreError> {
+        match witness(&self.paths) {
+            Some(file) => Err(lost(&format!("{} is there, but the database has no log", file.display()))),
+            None => self.begin_log(options, process, None),
+        }
+    }
+
+    /// Opens another log with a key of its own, and signs its first record. The key comes into use
+    /// only after the record that names it: a crash in between leaves either no log, or a log that
+    /// the next start finishes.
     fn begin_log(
         &mut self,
         options: &Options,
@@ -192,15 +213,17 @@ impl Session {
         predecessor: Option<Predecessor>,
     ) -> Result<(), StoreError> {
         let origin = format!("colibri/{}", Uuid::now_v7().simple());
-        let key = keys::create(&self.paths, &origin)?.verifying_key().to_string();
+        let key = keys::prepare(&self.paths, &origin)?.verifying_key();
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(StoreError::database("open a log"))?;
         let mut ledger = Ledger::begin(&transaction, &origin, process)?;
-        let opened = LogOpened { key, predecessor, version: options.version.clone() };
+        let opened = LogOpened { key: key.to_string(), predecessor, version: options.version.clone() };
         ledger.append(options.clock.now().wall, Event::LogOpened(opened))?;
         ledger.save()?;
         drop(ledger);
         transaction.commit().map_err(StoreError::database("open a log"))?;
+        force_to_disk(&self.paths)?;
+        keys::adopt(&self.paths, &key)?;
         self.signed_size = self.sign()?;
         Ok(())
     }
@@ -214,24 +237,43 @@ pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), 
     lock.lock().map_err(StoreError::file("lock", &paths.database))?;
     let mut newest = None;
     notes::each(&paths, |note| newest = Some(note))?;
-    if matches!(reason, StoreError::Corrupt { .. }) {
-        let aside = paths.database.with_extension(format!("lost-{}", options.clock.now().wall.0));
-        std::fs::rename(&paths.database, &aside).map_err(StoreError::file("set aside", &paths.database))?;
-        for suffix in ["-wal", "-shm"] {
-            let mut leftover = paths.database.clone().into_os_string();
-            leftover.push(suffix);
-            let _ = std::fs::remove_file(leftover);
-        }
-    }
+    set_aside(&paths, reason, &format!(".lost-{}", options.clock.now().wall.0))?;
     let mut connection = connect(&paths, options.durability)?;
     schema::migrate(&mut connection)?;
     // The head may itself be what is broken; its origin is then only in the note.
-    let origin: Option<String> =
-        connection.query_row("SELECT origin FROM log ORDER BY id DESC LIMIT 1", [], |row| row.get(0)).ok();
-    let origin = origin.or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
+    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).ok();
+    let newest = newest.or_else(|| ask("SELECT note FROM checkpoint ORDER BY log DESC, size DESC LIMIT 1"));
+    let origin = ask("SELECT origin FROM log ORDER BY id DESC LIMIT 1")
+        .or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
     let predecessor = Predecessor { checkpoint: newest, origin, reason: reason.to_string() };
-    let mut session = Session { connection, lock, paths, durability: options.durability, signed_size: 0 };
+    let mut session = Session { connection, lock, paths, signed_size: 0 };
     session.begin_log(options, "accept-loss", Some(predecessor))
+}
+
+/// Keeps what belongs to the old log, out of the new one's way. A damaged database goes first, its
+/// write-ahead log before it: a new database must never find the old one's.
+fn set_aside(paths: &Paths, reason: &StoreError, mark: &str) -> Result<(), StoreError> {
+    let database = &paths.database;
+    let mut moves = Vec::new();
+    if matches!(reason, StoreError::Corrupt { .. }) {
+        let aside = beside(database, mark);
+        moves.push((beside(database, "-shm"), beside(&aside, "-shm")));
+        moves.push((beside(database, "-wal"), beside(&aside, "-wal")));
+        moves.push((database.clone(), aside));
+    }
+    moves.push((paths.checkpoints.clone(), beside(&paths.checkpoints, mark)));
+    if keys::public(paths).is_err() {
+        moves.push((paths.public_keys.clone(), beside(&paths.public_keys, mark)));
+    }
+    for (from, to) in moves {
+        match std::fs::rename(&from, to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(StoreError::file("set aside", &from)(error));
+            }
+            _ => {}
+        }
+    }
+    sync_folder_of(database)
 }
 
 /// What a transaction changed.
@@ -239,6 +281,32 @@ pub(super) struct Changes {
     pub(super) size: u64,
     pub(super) opened: Vec<(i64, Weak<()>)>,
     pub(super) closed: Vec<i64>,
+}
+
+/// A file that only a log with a first record leaves beside the database.
+fn witness(paths: &Paths) -> Option<&Path> {
+    [&paths.checkpoints, &paths.key, &paths.public_keys]
+        .into_iter()
+        .find(|path| path.exists())
+        .map(PathBuf::as_path)
+}
+
+/// Before anything is created: a database that is not there, or empty, where there was one.
+fn refuse_if_gone(paths: &Paths) -> Result<(), StoreError> {
+    let is_there = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.len() > 0);
+    if is_there(&paths.database) || is_there(&beside(&paths.database, "-wal")) {
+        return Ok(());
+    }
+    match witness(paths) {
+        Some(file) => Err(lost(&format!("the database is gone, and {} is there", file.display()))),
+        None => Ok(()),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 fn lost(what: &str) -> StoreError {
@@ -250,7 +318,7 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
     paths.create_database()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection =
-        Connection::open_with_flags(&paths.database, flags).map_err(|error| damaged(paths, &error))?;
+        Connection::open_with_flags(&paths.database, flags).map_err(StoreError::database("be opened"))?;
     let synchronous = if durability == Durability::Relaxed { "NORMAL" } else { "FULL" };
     let pragmas = [
         ("synchronous", synchronous),
@@ -258,42 +326,31 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
         ("trusted_schema", "OFF"),
         ("cell_size_check", "ON"),
     ];
-    connection.busy_timeout(BUSY_PATIENCE).map_err(|error| damaged(paths, &error))?;
+    connection.busy_timeout(BUSY_PATIENCE).map_err(StoreError::database("be opened"))?;
     let journal: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(|error| damaged(paths, &error))?;
+        .map_err(StoreError::database("be opened"))?;
     if journal != "wal" {
         return Err(StoreError::Database {
             action: "keep a write-ahead log",
             cause: format!("it answers {journal}"),
-            fatal: true,
+            harm: Harm::Connection,
         });
     }
     for (name, value) in pragmas {
-        connection.pragma_update(None, name, value).map_err(|error| damaged(paths, &error))?;
+        connection.pragma_update(None, name, value).map_err(StoreError::database("be opened"))?;
     }
     Ok(connection)
 }
 
-fn damaged(paths: &Paths, error: &rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    match error.sqlite_error_code() {
-        Some(DatabaseCorrupt | NotADatabase) => {
-            StoreError::Corrupt { path: paths.database.clone(), what: error.to_string() }
-        }
-        _ => StoreError::Database {
-            action: "open",
-            cause: format!("{} ({})", error, paths.database.display()),
-            fatal: true,
-        },
+/// Takes every commit to disk, also those that another process left in the page cache under `relaxed`:
+/// they are all in the write-ahead log, or were forced to disk when it was folded into the database.
+fn force_to_disk(paths: &Paths) -> Result<(), StoreError> {
+    let log = beside(&paths.database, "-wal");
+    match File::open(&log).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::file("sync", &log)(error)),
+        _ => Ok(()),
     }
-}
-
-/// Under `relaxed`, commits wait in the page cache. One full commit takes them all to disk.
-fn force_to_disk(connection: &Connection) -> Result<(), StoreError> {
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; UPDATE log SET size = size WHERE id = (SELECT max(id) FROM log); PRAGMA synchronous = NORMAL;")
-        .map_err(StoreError::database("force its log to disk"))
 }
 
 /// What every opening checks: the last records hash and chain to the head, and the log extends what

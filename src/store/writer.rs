@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::StoreError;
 use super::files::Presence;
@@ -106,6 +106,8 @@ pub(super) struct Writer {
     /// the database but not here was lost to a failed commit; reopening closes it.
     live: HashMap<i64, Weak<()>>,
     size: u64,
+    /// When the next signature is due, if anything is unsigned.
+    sign_by: Option<Instant>,
 }
 
 impl Writer {
@@ -114,7 +116,16 @@ impl Writer {
         inbox: mpsc::Receiver<Request>,
         status: watch::Sender<Status>,
     ) -> Self {
-        Self { options, inbox, status, presence: None, session: None, live: HashMap::new(), size: 0 }
+        Self {
+            options,
+            inbox,
+            status,
+            presence: None,
+            session: None,
+            live: HashMap::new(),
+            size: 0,
+            sign_by: None,
+        }
     }
 
     /// Runs until it is told to close, or every handle to the store is gone.
@@ -137,7 +148,7 @@ impl Writer {
             let after = match next {
                 Next::Request(Request::Verb(first)) => self.serve(first),
                 Next::Request(other) => Some(other),
-                Next::Quiet => {
+                Next::Unsigned => {
                     drop(self.checkpoint());
                     None
                 }
@@ -149,21 +160,28 @@ impl Writer {
                 Some(Request::Verb(_)) | None => {}
             }
         }
-        drop(self.checkpoint());
+        // A ledger that was refused is left alone, also at the end.
+        if self.session.is_some() {
+            drop(self.checkpoint());
+        }
     }
 
-    /// The only waiting the writer does. When something is unsigned, it waits no longer than a
-    /// checkpoint may be late.
+    /// The only waiting the writer does. What is unsigned is signed in time, whether calls stop or
+    /// keep trickling in.
     fn next(&mut self, clockwork: &Runtime) -> Option<Next> {
-        let is_signed = self.session.as_ref().is_none_or(|session| session.signed_size >= self.size);
+        if self.session.as_ref().is_none_or(|session| session.signed_size >= self.size) {
+            self.sign_by = None;
+            return clockwork.block_on(self.inbox.recv()).map(Next::Request);
+        }
+        let sign_by = *self.sign_by.get_or_insert_with(|| Instant::now() + CHECKPOINT_PERIOD);
+        if sign_by <= Instant::now() {
+            self.sign_by = None;
+            return Some(Next::Unsigned);
+        }
         let inbox = &mut self.inbox;
         clockwork.block_on(async {
-            if is_signed {
-                return inbox.recv().await.map(Next::Request);
-            }
-            timeout(CHECKPOINT_PERIOD, inbox.recv())
-                .await
-                .map_or(Some(Next::Quiet), |next| next.map(Next::Request))
+            let next = timeout_at(sign_by, inbox.recv()).await;
+            next.map_or(Some(Next::Unsigned), |next| next.map(Next::Request))
         })
     }
 
@@ -179,7 +197,6 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        batch.retain(|verb| verb.is_wanted());
         match self.reopen_if_needed().and_then(|()| self.commit(&mut batch)) {
             Ok(undone) => {
                 for (verb, undone) in batch.into_iter().zip(undone) {
@@ -233,9 +250,7 @@ impl Writer {
                 self.status.send_modify(|status| status.trouble = Some(error.to_string()));
                 // Calls go on without a signature for a while; a broken database stops them.
                 self.size = self.size.min(size);
-                if matches!(error, StoreError::Database { fatal: true, .. } | StoreError::RolledBack { .. }) {
-                    self.poison(error);
-                }
+                self.doubt(error);
             }
         }
         signed
@@ -244,7 +259,9 @@ impl Writer {
     fn rotate_key(&mut self) -> Result<(String, String), StoreError> {
         self.reopen_if_needed()?;
         let process = self.presence.as_ref().map_or("", |presence| &presence.id);
-        self.session.as_mut().expect("reopened just before").rotate_key(&self.options, process)
+        let session = self.session.as_mut().expect("reopened just before");
+        let rotated = session.rotate_key(&self.options, process);
+        rotated.inspect_err(|error| self.doubt(error))
     }
 
     fn reopen_if_needed(&mut self) -> Result<(), StoreError> {
@@ -268,6 +285,13 @@ impl Writer {
         Ok(())
     }
 
+    /// A signature that failed stops the calls only if it is the database that failed.
+    fn doubt(&mut self, error: &StoreError) {
+        if matches!(error, StoreError::Database { .. } | StoreError::RolledBack { .. }) {
+            self.poison(error);
+        }
+    }
+
     /// After an error that leaves the connection doubtful, nothing is written through it again.
     fn poison(&mut self, error: &StoreError) {
         if error.is_fatal() {
@@ -277,7 +301,12 @@ impl Writer {
     }
 
     fn fail(&self, error: StoreError) {
-        if !matches!(&self.status.borrow().phase, Phase::Failed(known) if *known == error) {
+        let is_told = match &self.status.borrow().phase {
+            Phase::Opening => true, // By whoever waits for it to be ready.
+            Phase::Open => false,
+            Phase::Failed(known) => *known == error,
+        };
+        if !is_told {
             self.options.logger.error(format_args!("[colibri] the ledger cannot be written: {error}"));
         }
         self.status.send_modify(|status| status.phase = Phase::Failed(error));
@@ -286,11 +315,17 @@ impl Writer {
 
 enum Next {
     Request(Request),
-    Quiet,
+    /// It is time to sign.
+    Unsigned,
 }
 
 /// One verb in its own savepoint: if it fails, the others stand.
 fn apply_alone(verb: &mut dyn Verb, ledger: &mut Ledger<'_>) -> Result<Option<StoreError>, StoreError> {
+    // Asked here, since the wait for the lock may have outlasted the caller's patience: a call that
+    // was told it did not run must not be found on record later.
+    if !verb.is_wanted() {
+        return Ok(Some(StoreError::Closed));
+    }
     let failed = StoreError::database("keep a savepoint");
     let before = (ledger.head.clone(), ledger.opened.len(), ledger.closed.len());
     let run = |sql| {

@@ -8,6 +8,7 @@ mod error;
 pub mod proofs;
 mod schema;
 pub mod server;
+pub mod skills;
 pub mod tasks;
 pub mod thoughts;
 
@@ -30,6 +31,7 @@ pub use error::ToolError;
 
 /// What a tool says of itself. Schemas are not here: they derive from the types of its function.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct ToolConfig {
     /// For people.
     pub title: Cow<'static, str>,
@@ -43,6 +45,9 @@ pub struct ToolConfig {
     pub idempotent: bool,
     /// The codes with which it may refuse (pattern B).
     pub refusals: &'static [&'static str],
+    /// Whether it stands behind a method of the protocol, or a command, and is no tool to clients: it
+    /// is not listed and cannot be called as one. Its name may be a method's, with `/` in it.
+    pub hidden: bool,
     /// The codes with which it may fail (pattern A): see [`ToolError::coded`].
     pub failures: &'static [&'static str],
 }
@@ -56,6 +61,7 @@ impl ToolConfig {
         destructive: false,
         idempotent: false,
         refusals: &[],
+        hidden: false,
         failures: &[],
     };
 }
@@ -92,6 +98,8 @@ pub struct Tool {
     pub mutates: bool,
     /// The codes with which it may refuse.
     pub refusals: &'static [&'static str],
+    /// See [`ToolConfig::hidden`].
+    pub hidden: bool,
     prepare: Box<Prepare>,
 }
 
@@ -145,7 +153,11 @@ impl Registry {
         F: Fn(A, Context) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
-        check_native_name(name)?;
+        if config.hidden {
+            name.split('/').try_for_each(check_native_name)?;
+        } else {
+            check_native_name(name)?;
+        }
         if self.tools.contains_key(name) {
             return Err(RegisterError::Duplicate(name.to_owned()));
         }
@@ -172,8 +184,8 @@ impl Registry {
                 })
             }))
         };
-        let (mutates, refusals) = (config.mutates, config.refusals);
-        let tool = Tool { definition, mutates, refusals, prepare: Box::new(prepare) };
+        let ToolConfig { mutates, refusals, hidden, .. } = config;
+        let tool = Tool { definition, mutates, refusals, hidden, prepare: Box::new(prepare) };
         self.tools.insert(name.into(), tool);
         Ok(())
     }

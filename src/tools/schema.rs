@@ -5,11 +5,15 @@ use serde_json::{Map, Value, json};
 
 use crate::domain::failure::code;
 
-/// The schema of the arguments: an object that admits no unknown key. `None` if `A` is no object.
+/// The schema of the arguments: an object that admits no unknown key. `None` if `A` is no such object.
 pub(super) fn input<A: JsonSchema>() -> Option<Value> {
     let mut schema = generate::<A>();
     let object = schema.as_object_mut()?;
     if object.get("type") != Some(&json!("object")) {
+        return None;
+    }
+    // A map takes keys that nobody knows; closing its schema would leave a tool that takes none.
+    if object.get("additionalProperties").is_some_and(|open| open != false) {
         return None;
     }
     object.entry("properties").or_insert_with(|| json!({}));

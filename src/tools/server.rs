@@ -13,6 +13,7 @@ use crate::domain::health::{LedgerFacts, Status, judge};
 use crate::domain::mode::Mode;
 use crate::store::{Phase, SCHEMA_VERSION, Store, StoreError};
 
+use super::skills::{Count, Skills};
 use super::{RegisterError, Registry, ToolConfig};
 
 /// What the two tools tell of.
@@ -28,6 +29,8 @@ pub struct Facts {
     pub boot: Duration,
     /// The ledger, if calls are kept in one.
     pub store: Option<Store>,
+    /// The skills, if any are looked for.
+    pub skills: Option<Skills>,
     /// The tools that the mode admits.
     pub admitted: watch::Receiver<Vec<Arc<str>>>,
     /// The last time a record could not be written.
@@ -92,6 +95,9 @@ struct Health {
     ledger: Option<Ledger>,
     /// The servers behind colibri.
     servers: Vec<Server>,
+    /// Absent if none are looked for, or if they cannot be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skills: Option<FoundSkills>,
     /// The last time a record could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_audit_error: Option<LastAuditError>,
@@ -131,6 +137,16 @@ struct Server {
 }
 
 #[derive(Serialize, JsonSchema)]
+struct FoundSkills {
+    /// Skills that can be used.
+    count: u64,
+    /// Files and folders that cannot; skill_list tells which.
+    errors: u64,
+    /// What somebody should look at; skill_list tells what.
+    warnings: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
 struct LastAuditError {
     at: String,
     message: String,
@@ -156,6 +172,10 @@ impl Facts {
                 }
             }
         }
+        let skills = match &self.skills {
+            Some(skills) => skills.count(self.clock.now().wall).await.ok(),
+            None => None,
+        };
         Health {
             status,
             reasons,
@@ -170,6 +190,11 @@ impl Facts {
             tools: self.admitted.borrow().iter().map(ToString::to_string).collect(),
             ledger,
             servers: Vec::new(),
+            skills: skills.map(|Count { skills, errors, warnings }| FoundSkills {
+                count: skills,
+                errors,
+                warnings,
+            }),
             last_audit_error: trouble
                 .map(|AuditTrouble { at, message }| LastAuditError { at: at.to_string(), message }),
         }

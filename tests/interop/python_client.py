@@ -11,6 +11,8 @@ import json
 import os
 import sys
 
+import jsonschema
+
 MODERN = "2026-07-28"
 BAD_ARGUMENTS = {"pong": 1}
 
@@ -29,7 +31,48 @@ async def story(call_tool, list_tools, protocol, server):
         "ping": seen(await call_tool("server_ping", {})),
         "bad": seen(await call_tool("server_ping", BAD_ARGUMENTS)),
         "unknown": unknown,
+        "worked": await every_tool(call_tool, tools.tools),
     }
+
+
+async def every_tool(call_tool, tools):
+    """A day's work with every tool, each answer held against the schema that was listed for it."""
+    schemas = {}
+    for tool in tools:
+        wire = tool.model_dump(by_alias=True, mode="json")
+        schemas[wire["name"]] = jsonschema.Draft202012Validator(wire["outputSchema"])
+    worked = set()
+
+    async def call(name, **arguments):
+        result = seen(await call_tool(name, arguments))
+        schemas[name].validate(result["structuredContent"])
+        assert not result["isError"], (name, result)
+        worked.add(name)
+        return result["structuredContent"]["data"]
+
+    session = (await call("audit_session_start", intent="a day's work"))["session_id"]
+    task = (await call("task_create", title="Do the work", labels=["day"]))["id"]
+    await call("task_next_actions", agent_id="sdk", claim=True)
+    for status in ("GATHER", "ANALYZE", "PLAN", "APPLY", "VERIFY"):
+        await call("task_update", id=task, patch={"status": status})
+    refused = seen(await call_tool("task_update", {"id": task, "patch": {"status": "DONE"}}))
+    schemas["task_update"].validate(refused["structuredContent"])
+    assert refused["isError"] and refused["structuredContent"]["ok"], refused
+    assert refused["structuredContent"]["data"]["error"]["code"] == "ERR_WRITEBACK_REQUIRED", refused
+    await call(
+        "thought_record", type="decision", task_id=task, agent_id="sdk", content="done by hand", session_id=session
+    )
+    await call("task_update", id=task, patch={"status": "DONE"})
+    await call("task_get", id=task)
+    await call("task_list", label="day", fields="full")
+    await call("thought_record_list", task_id=task)
+    sealed = await call("merkle_finalize", session_id=session)
+    assert (await call("merkle_root", session_id=session))["root"] == sealed["root"]
+    assert (await call("audit_verify_chain"))["valid"]
+    await call("skill_list")
+    await call("server_health")
+    await call("server_ping")
+    return sorted(worked)
 
 
 def seen(result):

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::domain::ledger::{Event, Record};
 use crate::domain::proof::InclusionProof;
-use crate::domain::proof::bundle::BundleHeader;
+use crate::domain::proof::bundle::{BundleHeader, BundleVerifier};
 use crate::domain::proof::session::{SessionHeader, SessionVerifier};
 use crate::store::{Reader, Seal};
 
@@ -121,21 +121,27 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
     let (origin, records) = (signed.checkpoint.origin, signed.checkpoint.size);
     let header = BundleHeader { origin, records }.to_string();
     let mut write = writer(output)?;
+    // Checked as it is written: what would be refused is not handed out unnoticed.
+    let mut verifier = BundleVerifier::default();
+    let mut write = |text: &str| {
+        text.split_inclusive('\n')
+            .try_for_each(|line| verifier.push(line.as_bytes()).map(drop))
+            .map_err(broken)?;
+        write(text)
+    };
     write(&header)?;
     let mut next = 0;
     while next < records {
         let rows = reader.records(next, RANGE_RECORDS.min(records - next))?;
         if rows.is_empty() {
-            return Err(Fault::new(
-                Exit::VerificationFailed,
-                format!("record {next} is missing; run `colibri audit verify`"),
-            ));
+            let what = format!("record {next} is missing; run `colibri audit verify`");
+            return Err(Fault::new(Exit::VerificationFailed, what));
         }
         next += rows.len() as u64;
         write(&rows.iter().map(|row| row.bytes.clone() + "\n").collect::<String>())?;
     }
     write(&format!("\n{}", signed.note))?;
-    drop(write);
+    verifier.finish(&reader.keys()?).map_err(broken)?;
     told(output, &format!("{records} records"))
 }
 

@@ -13,6 +13,12 @@ use super::super::serve::runtime;
 /// How often `tail -f` looks. Nothing pushes: a reader never asks anything of the writer.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 
+/// A misspelt one would list nothing, as if all were well.
+const OUTCOMES: [&str; 7] = ["running", "ok", "error", "rejected", "timeout", "cancelled", "unknown"];
+
+/// How much of a name that a client chose is listed; `audit show` has the rest.
+const NAME_CHARS_MAX: usize = 60;
+
 /// Records read at once.
 const RANGE_RECORDS: u64 = 1024;
 
@@ -21,8 +27,8 @@ pub(crate) struct ListArguments {
     /// Only calls of this tool
     #[arg(long)]
     tool: Option<String>,
-    /// Only with this outcome: running, ok, error, rejected, timeout, cancelled or unknown
-    #[arg(long)]
+    /// Only with this outcome
+    #[arg(long, value_parser = OUTCOMES)]
     outcome: Option<String>,
     /// Only from this call number on
     #[arg(long, value_name = "N")]
@@ -66,10 +72,10 @@ pub(super) fn list(reader: &Reader, arguments: &ListArguments, json: bool) -> Re
         vec![
             sequence_no.to_string(),
             at.clone(),
-            tool.clone(),
+            out::head(tool, NAME_CHARS_MAX),
             outcome,
             duration,
-            client.clone(),
+            out::head(client, NAME_CHARS_MAX),
             user.clone(),
         ]
     };
@@ -89,9 +95,7 @@ pub(super) fn show(reader: &Reader, arguments: &ShowArguments, json: bool) -> Re
     if json {
         return out::json(&json!({ "records": records }));
     }
-    records
-        .iter()
-        .try_for_each(|record| out::line(&serde_json::to_string_pretty(record).expect("JSON serialises")))
+    records.iter().try_for_each(out::pretty)
 }
 
 /// A record with what is kept of its body.
@@ -107,29 +111,31 @@ fn whole(reader: &Reader, index: u64) -> Result<Value, Fault> {
 
 pub(super) fn tail(reader: &Reader, arguments: &TailArguments, json: bool) -> Result<(), Fault> {
     let mut next = reader.extent()?.1.saturating_sub(arguments.lines);
-    next = print_from(reader, next, json)?;
-    if !arguments.follow {
-        return Ok(());
-    }
     runtime()?.block_on(async {
         let mut beat = tokio::time::interval(FOLLOW_PERIOD);
         loop {
             beat.tick().await;
-            next = print_from(reader, next, json)?;
+            match print_from(reader, next, json)? {
+                Some(printed) if arguments.follow => next = printed,
+                _ => return Ok(()),
+            }
         }
     })
 }
 
-fn print_from(reader: &Reader, mut next: u64, json: bool) -> Result<u64, Fault> {
+/// Prints all there is, and gives the next index; none if whoever read it has seen enough.
+fn print_from(reader: &Reader, mut next: u64, json: bool) -> Result<Option<u64>, Fault> {
     loop {
         let rows = reader.records(next, RANGE_RECORDS)?;
         for row in &rows {
             // A record is one line of JSON already.
-            out::line(&if json { row.bytes.clone() } else { brief(row) })?;
+            if !out::line_if_read(&if json { row.bytes.clone() } else { brief(row) })? {
+                return Ok(None);
+            }
         }
         next += rows.len() as u64;
         if (rows.len() as u64) < RANGE_RECORDS {
-            return Ok(next);
+            return Ok(Some(next));
         }
     }
 }
@@ -137,7 +143,7 @@ fn print_from(reader: &Reader, mut next: u64, json: bool) -> Result<u64, Fault> 
 /// One line for people.
 fn brief(row: &RecordRow) -> String {
     let record: Value = serde_json::from_str(&row.bytes).unwrap_or_default();
-    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let text = |value: &Value| value.as_str().map(|text| out::head(text, NAME_CHARS_MAX));
     let facts = &record["facts"];
     let about =
         ["tool", "outcome", "code"].iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");

@@ -74,7 +74,7 @@ impl Client {
 }
 
 fn identity() -> Identity {
-    Identity { version: "1".to_owned(), instructions: String::new() }
+    Identity { version: "1".to_owned(), instructions: String::new(), skills: false }
 }
 
 fn call(id: u32, tool: &str) -> String {
@@ -172,23 +172,50 @@ async fn a_client_that_does_not_read_is_no_longer_read() {
 async fn only_so_many_calls_are_in_flight_and_large_ones_count_more() {
     let limits = Limits { calls_in_flight_max: 2, ..Limits::default() };
     let client = Client::new(limits).await;
-    client.call(1, "gate").await;
-    client.call(2, "gate").await;
-    client.call(3, "echo").await;
-    client.send(r#"{"jsonrpc":"2.0","id":4,"method":"ping"}"#).await;
+    for (id, tool) in [(1, "gate"), (2, "gate"), (3, "echo"), (4, "echo")] {
+        client.call(id, tool).await; // Two run, two wait.
+    }
+    client.send(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#).await;
+    assert_eq!(client.answers().await, ["5 ok"]);
+    client.call(6, "echo").await;
+    client.send(r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#).await;
     assert_eq!(client.answers().await, Vec::<String>::new()); // Reading waits.
     client.gate.add_permits(1);
     let mut answers = client.answers().await;
     answers.sort();
-    assert_eq!(answers, ["1 ok", "3 ok", "4 ok"]);
+    assert_eq!(answers, ["1 ok", "3 ok", "4 ok", "6 ok", "7 ok"]);
 
     let large =
-        call(5, "gate").replace("gate\"", &format!("gate\",\"arguments\":\"{}\"", "x".repeat(300 << 10)));
+        call(8, "gate").replace("gate\"", &format!("gate\",\"arguments\":\"{}\"", "x".repeat(300 << 10)));
     client.send(&large).await; // Two places; one is taken.
-    client.call(6, "echo").await;
+    client.call(9, "echo").await; // And nobody overtakes it.
     assert_eq!(client.answers().await, Vec::<String>::new());
     client.gate.add_permits(2);
-    assert_eq!(client.answers().await, ["2 ok", "5 ok", "6 ok"]);
+    assert_eq!(client.answers().await, ["2 ok", "8 ok", "9 ok"]);
+}
+
+/// A client whose calls all hang was not heard when it took them back: reading waited for a place that
+/// only reading could free.
+#[tokio::test]
+async fn a_client_frees_the_places_of_calls_that_hang_by_taking_them_back() {
+    let client = Client::new(Limits { calls_in_flight_max: 2, ..Limits::default() }).await;
+    let cancel = |id: u32| {
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
+    };
+    for id in 1..=3 {
+        client.call(id, "gate").await;
+    }
+    client.call(3, "echo").await; // It waits, and has its name already.
+    assert_eq!(client.answers().await, ["3 -32600"]);
+    client.send(&cancel(3)).await; // One that waits …
+    client.send(&cancel(1)).await; // … and one that runs.
+    client.call(4, "gate").await;
+    client.call(5, "echo").await; // Behind 2 and 4, which hang.
+    assert_eq!(client.answers().await, Vec::<String>::new());
+    client.send(&cancel(2)).await;
+    assert_eq!(client.answers().await, ["5 ok"]);
+    client.gate.add_permits(1);
+    assert_eq!(client.answers().await, ["4 ok"]);
 }
 
 /// Bad input on stdio: the exact error, and the next good request works.
@@ -233,6 +260,24 @@ async fn a_batch_is_answered_as_one_when_all_of_it_is_done() {
     assert_eq!(client.answers().await, Vec::<String>::new());
 }
 
+/// A slow member of a batch held back the answers of the others where nothing counted them: many such
+/// batches took memory without bound.
+#[tokio::test]
+async fn answers_held_back_by_a_batch_count_as_unread() {
+    let limits = Limits { answers_bytes_max: 1_000, ..Limits::default() };
+    let client = Client::speaking("2025-03-26", limits).await;
+    let list = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+    client.send(&format!("[{},{}]", call(1, "gate"), [list; 20].join(","))).await;
+    client.call(2, "echo").await;
+    assert_eq!(client.answers().await, Vec::<String>::new()); // Reading waits.
+    assert!(client.outbox.bytes() > 1_000);
+    client.gate.add_permits(1);
+    let answers = client.answers().await;
+    assert!(answers[0].starts_with(r#"[1 ok, "l" ok, "#), "{answers:?}");
+    assert_eq!(client.answers().await, ["2 ok"]); // Now that the batch is read.
+    assert_eq!(client.outbox.bytes(), 0);
+}
+
 /// CO-11: `printf … | colibri serve` answers everything, the last line without a newline included.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_input_lets_calls_end() {
@@ -267,15 +312,17 @@ async fn calls_that_do_not_end_are_cancelled_and_then_left() {
 async fn an_unread_answer_is_given_up_in_time() {
     let client =
         Client::new(Limits { answers_bytes_max: 0, calls_in_flight_max: 1, ..Limits::default() }).await;
-    client.call(1, "gate").await;
-    client.call(2, "echo").await;
-    settle().await; // The second waits for its place.
+    for id in 1..=3 {
+        client.call(id, "gate").await;
+    }
+    settle().await; // The second waits for its place, the third even for that.
     let begun = Instant::now();
     client.stop.cancel();
     assert_eq!(client.connection.await.unwrap(), Ended::Stopped);
     assert_eq!(begun.elapsed().as_millis(), 1_500);
-    let answers: Vec<_> = client.outbox.take_now().iter().map(|line| brief(line)).collect();
-    assert_eq!(answers, ["2 -32603", "1 -32603"]);
+    let mut answers: Vec<_> = client.outbox.take_now().iter().map(|line| brief(line)).collect();
+    answers.sort();
+    assert_eq!(answers, ["1 -32603", "2 -32603", "3 -32603"]);
     assert!(client.log.lock().unwrap()[0].contains("did not read the last"));
 }
 

@@ -11,7 +11,8 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
     "capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}"#;
 
 fn session() -> Session {
-    let identity = Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned() };
+    let identity =
+        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned(), skills: false };
     Session::new(Arc::new(identity), "ada".to_owned())
 }
 
@@ -109,6 +110,29 @@ fn a_modern_request_stands_for_itself() {
             assert_eq!(say(session, &modern(gone, &json!({}))), format!("-32601 unknown method: {gone}"));
         }
     }
+}
+
+/// SU-12: the methods of skills become calls of hidden tools, with nothing of the request's own `_meta`.
+#[test]
+fn skills_are_read_by_calls_where_they_are_offered() {
+    let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: true };
+    let mut session = Session::new(Arc::new(identity), "ada".to_owned());
+    let read = json!({ "uri": "skill://a/b", "other": [1] });
+    assert_eq!(
+        say(&mut session, &modern("resources/read", &read)),
+        r#"call resources/read {"uri":"skill://a/b"} new ada 2026-07-28"#
+    );
+    assert_eq!(say(&mut session, &request("skills/list", &json!({}))), format!("-32602 {NOT_BEGUN}"));
+    assert!(say(&mut session, INITIALIZE).contains("io.modelcontextprotocol/skills"));
+    let listed = say(&mut session, &request("skills/list", &json!({ "cursor": "x" })));
+    assert_eq!(listed, r#"call skills/list {"cursor":"x"} tester ada 2025-11-25"#);
+    let wrong = say(&mut session, &request("skills/get", &json!({ "uri": 7 })));
+    assert!(wrong.starts_with("-32602 invalid params: invalid type"), "{wrong}");
+    assert!(say(&mut session, &request("resources/templates/list", &json!({}))).starts_with("result"));
+    assert_eq!(
+        say(&mut session, &request("resources/subscribe", &json!({}))),
+        "-32601 unknown method: resources/subscribe"
+    );
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! A link to a child process: one line is one frame.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::{Mutex, mpsc};
+
+use crate::domain::audit::Pending;
+use crate::fleet::error::Cause;
+use crate::mcp::lines::{Line, Lines};
+use crate::sandbox::{self, Life, Spec};
+
+use super::{FRAMES_AHEAD, Incoming, Link, Opened, Opener};
+
+/// One read of the child's stdout.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A child that closed its stdout has ended, or is about to; its last words are worth this wait.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(300);
+
+/// Starts the same child each time.
+pub struct Stdio {
+    /// What to start.
+    pub spec: Spec,
+    /// The longest frame of the server.
+    pub frame_bytes_max: usize,
+}
+
+impl Opener for Stdio {
+    fn open(&self) -> Pending<'_, Result<Opened, Cause>> {
+        Box::pin(async move {
+            let child = sandbox::start(&self.spec).map_err(|error| Cause::Start {
+                program: self.spec.program.to_string_lossy().into_owned(),
+                reason: error.to_string(),
+            })?;
+            let (frames, incoming) = mpsc::channel(FRAMES_AHEAD);
+            let lines = Lines::new(self.frame_bytes_max);
+            tokio::spawn(read(child.stdout, lines, frames, child.life.clone()));
+            let link = Box::new(ChildLink { stdin: Mutex::new(Some(child.stdin)), life: child.life });
+            Ok(Opened { link, incoming })
+        })
+    }
+}
+
+struct ChildLink {
+    stdin: Mutex<Option<ChildStdin>>,
+    life: Life,
+}
+
+impl Link for ChildLink {
+    fn send(&self, frame: Bytes) -> Pending<'_, Result<(), String>> {
+        Box::pin(async move {
+            let mut stdin = self.stdin.lock().await;
+            // Taken out while it is written: half a line would spoil the next one, so a write that
+            // fails or is given up leaves no pipe behind.
+            let mut pipe = stdin.take().ok_or("the connection was closed")?;
+            let mut line = BytesMut::with_capacity(frame.len() + 1);
+            line.extend_from_slice(&frame);
+            line.extend_from_slice(b"\n");
+            pipe.write_all(&line).await.map_err(|error| format!("the server does not read: {error}"))?;
+            *stdin = Some(pipe);
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            drop(self.stdin.lock().await.take());
+            self.life.end().await;
+        })
+    }
+
+    fn last_words(&self) -> Option<String> {
+        Some(self.life.last_words()).filter(|words| !words.is_empty())
+    }
+}
+
+impl Drop for ChildLink {
+    fn drop(&mut self) {
+        // A safety net: closing is awaited by whoever owns the connection.
+        let life = self.life.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { life.end().await });
+        }
+    }
+}
+
+/// Reads lines until the child's stdout ends, then tells how the child ended.
+async fn read(mut stdout: ChildStdout, mut lines: Lines, frames: mpsc::Sender<Incoming>, life: Life) {
+    let mut chunk = BytesMut::new();
+    loop {
+        chunk.reserve(CHUNK_BYTES);
+        match stdout.read_buf(&mut chunk).await {
+            Ok(0) | Err(_) => break,
+            Ok(_) => lines.feed(chunk.split().freeze()),
+        }
+        while let Some(line) = lines.next_line() {
+            if frames.send(incoming(line)).await.is_err() {
+                return;
+            }
+        }
+    }
+    if let Some(line) = lines.finish() {
+        let _ = frames.send(incoming(line)).await;
+    }
+    let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.ended()).await;
+    let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), how_it_ended);
+    let words = life.last_words();
+    let words =
+        words.trim_end().lines().last().map(|line| format!("; its last words: {line}")).unwrap_or_default();
+    let _ = frames.send(Incoming::Ended(format!("{how}{words}"))).await;
+}
+
+fn incoming(line: Line) -> Incoming {
+    match line {
+        Line::Frame(frame) => Incoming::Frame(frame),
+        Line::TooLong => Incoming::TooLong,
+    }
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("the server exited with code {code}"),
+        (None, Some(signal)) => format!("the server was killed by signal {signal}"),
+        (None, None) => "the server ended".to_owned(),
+    }
+}

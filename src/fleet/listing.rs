@@ -1,0 +1,93 @@
+//! Listing what a server offers, through all its pages, and no further than is sensible.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::connection::Session;
+use super::error::Cause;
+
+/// Pages of one list. A server with more is broken, or hostile.
+pub const PAGES_MAX: usize = 1000;
+
+/// Tools of one server, all pages together.
+pub const TOOLS_MAX: usize = 20_000;
+
+/// A tool as its server describes it.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// Its whole definition, raw: fields that colibri does not know survive.
+    pub definition: Box<RawValue>,
+}
+
+/// What was listed, and what was left out.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    /// In the server's order.
+    pub tools: Vec<Tool>,
+    /// What is unusable, each with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// All tools of a server.
+pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause> {
+    #[derive(Deserialize)]
+    struct Page {
+        tools: Vec<Box<RawValue>>,
+        #[serde(rename = "nextCursor", default)]
+        next_cursor: Option<String>,
+    }
+    let mut listed = Tools::default();
+    let (mut cursor, mut seen, mut names) = (None::<String>, HashSet::new(), HashSet::new());
+    for _ in 0..PAGES_MAX {
+        let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
+        let page =
+            session.request("tools/list", params.as_ref().map(String::as_bytes), None, deadline).await?;
+        let page: Page =
+            serde_json::from_slice(&page).map_err(|error| Cause::Protocol(format!("tools/list: {error}")))?;
+        for definition in page.tools {
+            match usable(&definition) {
+                Ok(name) if !names.insert(name.clone()) => {
+                    listed.left_out.push(format!("{name}: listed twice"));
+                }
+                Ok(name) => listed.tools.push(Tool { name, definition }),
+                Err(reason) => listed.left_out.push(reason),
+            }
+        }
+        if listed.tools.len() > TOOLS_MAX {
+            return Err(Cause::Protocol(format!("tools/list: more than {TOOLS_MAX} tools")));
+        }
+        match page.next_cursor.filter(|cursor| !cursor.is_empty()) {
+            None => return Ok(listed),
+            Some(next) if !seen.insert(next.clone()) => {
+                return Err(Cause::Protocol("tools/list: the same cursor came twice".to_owned()));
+            }
+            next => cursor = next,
+        }
+    }
+    Err(Cause::Protocol(format!("tools/list: more than {PAGES_MAX} pages")))
+}
+
+/// The name of a tool that can be called; one bad tool does not cost the others.
+fn usable(definition: &RawValue) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct Definition {
+        name: String,
+        #[serde(rename = "inputSchema")]
+        input_schema: serde_json::Value,
+    }
+    let shown: String = definition.get().chars().take(80).collect();
+    let parsed: Definition =
+        serde_json::from_str(definition.get()).map_err(|error| format!("{shown}: {error}"))?;
+    let Definition { name, input_schema } = parsed;
+    if input_schema.get("type").is_none_or(|kind| kind != "object") {
+        return Err(format!("{name}: its input schema is not an object's"));
+    }
+    jsonschema::draft202012::new(&input_schema)
+        .map_err(|error| format!("{name}: its input schema: {error}"))?;
+    Ok(name)
+}

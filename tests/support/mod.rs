@@ -1,0 +1,3 @@
+//! What several stories share.
+
+pub(crate) mod library;
