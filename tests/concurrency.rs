@@ -45,9 +45,21 @@ fn sixty_four_clients_share_one_database() {
                 })
             })
             .collect();
+        // Whoever asks meanwhile is not told of breaks that are none.
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            let trail = first.ok("audit_verify_chain", &json!({}));
+            assert_eq!(trail["valid"], true, "while everybody works: {trail}");
+        }
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
     let total = Done::sum(done);
+    println!(
+        "{} calls, {} created, {} claimed, {} conflicts",
+        total.calls,
+        total.created.len(),
+        total.claimed.len(),
+        total.conflicts
+    );
     check(&mut first, &shared, &total);
     drop(first);
     check_database(&home, &total);

@@ -1,5 +1,5 @@
--- The ledger. `record` is the truth; every other table is derived from it, can be rebuilt from it,
--- and is compared with it by `colibri audit verify`.
+-- The ledger. `record` is the truth; every other table of this file is derived from it, can be
+-- rebuilt from it, and is compared with it by `colibri audit verify`.
 --
 -- A place is `log << 40 | index`, so that all logs share one append-only B-tree; a call's number is
 -- `log << 40 | sequence_no` likewise.

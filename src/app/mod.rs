@@ -8,5 +8,5 @@ mod run;
 mod server;
 
 pub use clock::SystemClock;
-pub use run::{RunError, calls, serve, store_options};
+pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

@@ -63,7 +63,8 @@ pub async fn calls(config: &Config, logger: &Logger) -> Result<(Calls, Closing),
     Ok((calls, closing))
 }
 
-async fn ready(store: &Store, patience: Duration) -> Result<(), RunError> {
+/// Waits until it is known whether the ledger can be written, and no longer than a start may take.
+pub async fn ready(store: &Store, patience: Duration) -> Result<(), RunError> {
     match tokio::time::timeout(patience, store.ready()).await {
         Ok(opened) => Ok(opened?),
         Err(_) => Err(StartError::Timeout.into()),

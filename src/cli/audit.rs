@@ -7,7 +7,7 @@ mod repair;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use crate::store::{Broken, Paths, Reader, Verdict};
+use crate::store::{Broken, Paths, Reader, TaskChain, Verdict};
 
 use super::Session;
 use super::fault::{Exit, Fault};
@@ -67,20 +67,33 @@ fn reader(session: &Session) -> Result<Reader, Fault> {
 
 fn verify(reader: &Reader, json: bool) -> Result<(), Fault> {
     let verdict = verify_with_progress(reader)?;
+    let chains = reader.verify_trail()?;
+    let broken: Vec<&TaskChain> = chains.iter().filter(|task| task.chain.broken_count > 0).collect();
+    let valid = verdict.valid && broken.is_empty();
     if json {
-        out::json(&verdict)?;
-    } else if verdict.valid {
-        let Verdict { record_count, checkpoints, bodies, log, root, .. } = &verdict;
+        let mut told = serde_json::to_value(&verdict).expect("a verdict serialises");
+        told["valid"] = valid.into();
+        let ids: Vec<&str> = broken.iter().map(|task| task.task_id.as_str()).collect();
+        told["trail"] = serde_json::json!({ "tasks": chains.len(), "broken_tasks": ids });
+        out::json(&told)?;
+    } else if valid {
+        let Verdict { record_count, signed, checkpoints, bodies, log, root, .. } = &verdict;
         out::line(&format!(
-            "intact: {record_count} records of {log}\nroot {root}\n{checkpoints} checkpoints and {bodies} kept bodies agree"
+            "intact: {record_count} records of {log}, {signed} of them signed\nroot {root}\n\
+             {checkpoints} checkpoints, {bodies} kept bodies and the reasons of {} tasks agree",
+            chains.len()
         ))?;
     } else {
-        out::line(&format!("BROKEN in {} places of {}", verdict.broken_count, verdict.log))?;
+        let count = verdict.broken_count + broken.len() as u64;
+        out::line(&format!("BROKEN in {count} places of {}", verdict.log))?;
         for Broken { index, what } in &verdict.broken {
             out::line(&format!("  at {index}: {what}"))?;
         }
+        for task in broken {
+            out::lines(&format!("  the reasons of task {} are not those on record", task.task_id))?;
+        }
     }
-    if verdict.valid { Ok(()) } else { Err(Fault::told(Exit::VerificationFailed)) }
+    if valid { Ok(()) } else { Err(Fault::told(Exit::VerificationFailed)) }
 }
 
 /// Long work shows that it goes on, to whoever watches.
@@ -90,6 +103,7 @@ pub(super) fn verify_with_progress(reader: &Reader) -> Result<Verdict, Fault> {
         if watched && all > 10_000 {
             let _ = write!(std::io::stderr(), "\r{done} of {all} records\x1b[K");
         }
+        true
     })?;
     if watched {
         let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -102,9 +102,10 @@ fn ledger(paths: &Paths) -> Vec<Check> {
         Err(error) => Check::ill("database", error.to_string()),
     }];
     checks.push(match verify_with_progress(&reader) {
-        Ok(verdict) if verdict.valid => {
-            Check::well("ledger", format!("{} records, all intact and signed", verdict.record_count))
-        }
+        Ok(verdict) if verdict.valid => Check::well(
+            "ledger",
+            format!("{} records, all intact; {} signed", verdict.record_count, verdict.signed),
+        ),
         Ok(verdict) => {
             let first = verdict.broken.first().map(|broken| format!("at {}: {}", broken.index, broken.what));
             let count = verdict.broken_count;

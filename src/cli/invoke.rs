@@ -17,7 +17,7 @@ use crate::domain::audit::Principal;
 use super::Session;
 use super::fault::{Exit, Fault};
 use super::out;
-use super::serve::runtime;
+use super::serve::block_on;
 
 /// The protocol revision on record for a call that used none.
 const REVISION: &str = "cli";
@@ -43,14 +43,14 @@ pub(super) fn at_desk<T>(
     work: impl AsyncFnOnce(&Desk) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let (loaded, logger) = session.load()?;
-    runtime()?.block_on(async {
+    block_on(async {
         let (calls, closing) = app::calls(&loaded.config, &logger).await?;
         let principal = Arc::new(Principal { client: client.to_owned(), user: os_user() });
         let desk = Desk { calls, caller: Caller { principal, revision: REVISION } };
         let done = work(&desk).await;
         closing.close().await;
         done
-    })
+    })?
 }
 
 /// One call, told as its envelope to machines and by `show` to people.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::config::inherited_environment;
 use crate::domain::log::Logger;
 use crate::fleet::bridge::{Bridge, BridgeError, ConnectOptions};
+use crate::fleet::error::Cause;
 use crate::fleet::link::stdio::Stdio;
 use crate::fleet::listing::Tools;
 use crate::mcp::lines::FRAME_BYTES_MAX;
@@ -18,7 +19,7 @@ use crate::sandbox::Spec;
 use super::Session;
 use super::fault::{Exit, Fault};
 use super::out;
-use super::serve::runtime;
+use super::serve::block_on;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -46,13 +47,13 @@ pub(super) fn run(session: &Session, arguments: &Arguments) -> Result<(), Fault>
     let timeout = loaded.config.mcp_timeout;
     let opener = Stdio { spec: spec(arguments)?, frame_bytes_max: FRAME_BYTES_MAX };
     let name = opener.spec.program.to_string_lossy().into_owned();
-    let found = runtime()?.block_on(async {
+    let found = block_on(async {
         let options = ConnectOptions { timeout, logger: Logger::silent(), ..ConnectOptions::default() };
         let bridge = Bridge::connect(&name, &opener, options).await?;
         let found = look(&bridge, timeout).await;
         bridge.close().await;
         found
-    });
+    })?;
     let found = found.map_err(|error: BridgeError| {
         Fault::new(
             Exit::Unreachable,
@@ -89,9 +90,11 @@ async fn look(bridge: &Bridge, timeout: Duration) -> Result<Found, BridgeError> 
     let mut times = Vec::with_capacity(LATENCY_REQUESTS);
     for _ in 0..LATENCY_REQUESTS {
         let begun = Instant::now();
-        // A server that refuses the question has answered it all the same.
-        let _ = bridge.client().request(cheap, None, None, timeout).await;
-        times.push(begun.elapsed());
+        match bridge.client().request(cheap, None, None, timeout).await {
+            // A server that refuses the question has answered it all the same.
+            Ok(_) | Err(Cause::Answered { .. }) => times.push(begun.elapsed()),
+            Err(source) => return Err(BridgeError { source, attempts: 1, retryable: false }),
+        }
     }
     times.sort();
     Ok(Found {

@@ -22,7 +22,7 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
     if std::io::stdin().is_terminal() {
         greet(&config);
     }
-    let served = runtime()?.block_on(app::serve(&config, &logger));
+    let served = block_on(app::serve(&config, &logger))?;
     served.map_err(|error| {
         let fault = Fault::from(error);
         logger.error(format_args!("[colibri] fatal: {fault}"));
@@ -30,9 +30,13 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
     })
 }
 
-/// The runtime that every command with waiting in it uses.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
-    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+/// Waits for a command's work on a runtime of its own. Reading that was given up (a whole ledger, a
+/// hung mount) is left behind, or the end of the process would wait for it.
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 /// For a person who typed this to see what happens.

@@ -273,6 +273,12 @@ fn way_back(task: &str, came_from: &HashMap<String, String>) -> Vec<String> {
     way
 }
 
+/// The refusal of what names a task that is not there.
+pub fn not_found(id: &str) -> Refusal {
+    let shown: String = id.chars().take(64).collect();
+    Refusal::new(code::NOT_FOUND, format!("there is no task {shown}")).field("id", shown)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

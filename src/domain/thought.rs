@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::audit::CallId;
+use super::failure::Refusal;
 use super::ledger::Sealed;
 use super::merkle::Hash;
 
@@ -166,6 +167,15 @@ impl Chain {
         self.broken_count += 1;
         self.first_broken_at.get_or_insert_with(|| id.to_owned());
     }
+}
+
+/// The refusal of what names a session that is not there.
+pub fn no_session(id: &str) -> Refusal {
+    let shown: String = id.chars().take(64).collect();
+    Refusal::new(
+        code::SESSION_NOT_FOUND,
+        format!("there is no session {shown}; begin one with audit_session_start"),
+    )
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -27,6 +27,10 @@ use super::link::{Incoming, Link, Opened};
 
 /// Requests in flight on one connection. A caller beyond this is told so; nothing queues without end.
 pub const IN_FLIGHT_MAX: usize = 1024;
+
+/// Requests of the server's that are answered at the same time. A server that asks faster than it
+/// reads its answers gets none for the rest.
+const ANSWERING_MAX: usize = 16;
 
 /// A link that cannot send has ended; how it ended is worth this wait.
 const WHY_WAIT: Duration = Duration::from_millis(500);
@@ -59,6 +63,7 @@ struct Shared {
     link: Box<dyn Link>,
     next_id: AtomicU64,
     waiting: Mutex<Waiting>,
+    answering: Arc<Semaphore>,
     reader: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +95,8 @@ impl Connection {
     pub fn new(opened: Opened, handler: Arc<dyn Handler>, logger: Logger) -> Self {
         let Opened { link, incoming } = opened;
         let (next_id, waiting) = (AtomicU64::new(1), Mutex::default());
-        let shared = Arc::new(Shared { link, next_id, waiting, reader: Mutex::new(None) });
+        let answering = Arc::new(Semaphore::new(ANSWERING_MAX));
+        let shared = Arc::new(Shared { link, next_id, waiting, answering, reader: Mutex::new(None) });
         // The reader holds the connection weakly: when the last handle goes, so does the link.
         let reading = tokio::spawn(read(Arc::downgrade(&shared), incoming, handler, logger));
         *shared.reader.lock().expect("nothing panics while it holds the reader") = Some(reading);
@@ -173,7 +179,8 @@ impl Drop for GivenUp<'_> {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let params = json!({ "requestId": id, "reason": "the caller gave up" }).to_string();
-                let _ = connection.notify("notifications/cancelled", Some(params.as_bytes()), None).await;
+                let cancelled = connection.notify("notifications/cancelled", Some(params.as_bytes()), None);
+                let _ = timeout(WHY_WAIT, cancelled).await;
             });
         }
     }
@@ -298,8 +305,12 @@ fn take(shared: &Arc<Shared>, message: Message, handler: &Arc<dyn Handler>, logg
         }
         Message::Notification { method, params } => handler.told(&method, params),
         Message::Request { id, method, params } => {
+            let Ok(place) = Arc::clone(&shared.answering).try_acquire_owned() else {
+                return logger.debug(format_args!("[mcp-bridge] the server asks faster than it reads"));
+            };
             let (shared, handler) = (Arc::clone(shared), Arc::clone(handler));
             tokio::spawn(async move {
+                let _place = place;
                 let outcome =
                     if method == "ping" { Ok(json!({})) } else { handler.asked(&method, params).await };
                 let _ = shared.link.send(request::answer(id.raw(), &outcome)).await;

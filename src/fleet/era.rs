@@ -43,10 +43,10 @@ pub async fn introduce(
 ) -> Result<Session, Cause> {
     let meeting =
         Meeting { opener, client, handler, logger: logger.clone(), until: Instant::now() + deadline };
-    match timeout_at(meeting.until, meeting.meet(era)).await {
+    match meeting.meet(era).await {
         // Whichever clock ran out first, it is the same deadline.
-        Err(_) | Ok(Err(Cause::TimedOut(_))) => Err(Cause::TimedOut(deadline)),
-        Ok(met) => met,
+        Err(Cause::TimedOut(_)) => Err(Cause::TimedOut(deadline)),
+        met => met,
     }
 }
 
@@ -61,10 +61,14 @@ struct Meeting<'o> {
 impl Meeting<'_> {
     async fn meet(&self, era: Era) -> Result<Session, Cause> {
         let connection = self.open().await?;
-        let met = match era {
-            Era::Legacy => self.initialize(&connection).await,
-            Era::Auto | Era::Modern => self.probe(&connection, era).await,
+        let asked = async {
+            match era {
+                Era::Legacy => self.initialize(&connection).await,
+                Era::Auto | Era::Modern => self.probe(&connection, era).await,
+            }
         };
+        // Only the asking is cut by the deadline, never the closing after it.
+        let met = timeout_at(self.until, asked).await.unwrap_or(Err(Cause::TimedOut(Duration::ZERO)));
         match met {
             // It exits on what it does not know: it is started again, and asked the old way.
             Err(Cause::Gone(_)) if era == Era::Auto => {

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use crate::domain::ledger::clip;
 
 use super::connection::Session;
 use super::error::Cause;
@@ -33,7 +36,7 @@ pub struct Tools {
     pub left_out: Vec<String>,
 }
 
-/// All tools of a server.
+/// All tools of a server, within one deadline.
 pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause> {
     #[derive(Deserialize)]
     struct Page {
@@ -41,24 +44,25 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
         #[serde(rename = "nextCursor", default)]
         next_cursor: Option<String>,
     }
+    let until = Instant::now() + deadline;
     let mut listed = Tools::default();
     let (mut cursor, mut seen, mut names) = (None::<String>, HashSet::new(), HashSet::new());
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
-        let page =
-            session.request("tools/list", params.as_ref().map(String::as_bytes), None, deadline).await?;
+        let left = until.saturating_duration_since(Instant::now());
+        let page = session.request("tools/list", params.as_ref().map(String::as_bytes), None, left).await?;
         let page: Page =
             serde_json::from_slice(&page).map_err(|error| Cause::Protocol(format!("tools/list: {error}")))?;
         for definition in page.tools {
             match usable(&definition) {
                 Ok(name) if !names.insert(name.clone()) => {
-                    listed.left_out.push(format!("{name}: listed twice"));
+                    listed.left_out.push(format!("{}: listed twice", clip(&name)));
                 }
                 Ok(name) => listed.tools.push(Tool { name, definition }),
-                Err(reason) => listed.left_out.push(reason),
+                Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
             }
         }
-        if listed.tools.len() > TOOLS_MAX {
+        if listed.tools.len() + listed.left_out.len() > TOOLS_MAX {
             return Err(Cause::Protocol(format!("tools/list: more than {TOOLS_MAX} tools")));
         }
         match page.next_cursor.filter(|cursor| !cursor.is_empty()) {

@@ -121,11 +121,7 @@ impl Life {
 /// Waits for the child to end, or ends it: it may leave by itself, then it is asked, then killed.
 /// Whatever of its group is left is killed too, and the child is reaped.
 async fn live(mut process: Process, pid: u32, mut asked: mpsc::Receiver<()>) -> ExitStatus {
-    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let signal = |signal| {
-        // Nobody left to hear it is what was wanted.
-        let _ = group.map(|group| kill_process_group(group, signal));
-    };
+    let group = Group(i32::try_from(pid).ok().and_then(Pid::from_raw));
     let left = tokio::select! {
         status = process.wait() => Some(status),
         _ = asked.recv() => timeout(LEAVE_GRACE, process.wait()).await.ok(),
@@ -133,16 +129,32 @@ async fn live(mut process: Process, pid: u32, mut asked: mpsc::Receiver<()>) -> 
     let status = if let Some(status) = left {
         status
     } else {
-        signal(Signal::TERM);
+        group.signal(Signal::TERM);
         let left = timeout(TERM_GRACE, process.wait()).await;
-        signal(Signal::KILL);
+        group.signal(Signal::KILL);
         match left {
             Ok(status) => status,
             Err(_) => process.wait().await,
         }
     };
-    signal(Signal::KILL);
     status.unwrap_or_default()
+}
+
+/// The child and whatever it started. Killed when the child has ended, and also when nobody waits
+/// for that any more: a runtime that stops takes the group with it.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn signal(&self, signal: Signal) {
+        // Nobody left to hear it is what was wanted.
+        let _ = self.0.map(|group| kill_process_group(group, signal));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
 }
 
 async fn listen(mut stderr: ChildStderr, last_words: Arc<Mutex<Tail>>) {

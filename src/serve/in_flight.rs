@@ -1,6 +1,5 @@
 //! The calls of one connection that have not ended: who they are, and how they end.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::{Future, poll_fn};
@@ -13,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::call::panic_message;
 use crate::mcp::envelope::Id;
 use crate::mcp::error::Error;
 
@@ -135,18 +135,13 @@ fn lock(book: &Book) -> MutexGuard<'_, HashMap<Id, Line>> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a future; a panic in it becomes its text.
+/// Runs a future; a panic in it becomes its text. Not the containment of a tool: where a panic hook is
+/// installed, a panic here is the end of the process.
 pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = pin!(future);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(poll) => poll.map(Ok),
-        Err(payload) => Poll::Ready(Err(panic_text(payload.as_ref()))),
+        Err(payload) => Poll::Ready(Err(panic_message(&*payload))),
     })
     .await
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
 }

@@ -82,6 +82,11 @@ pub enum StoreError {
         lock = "the write lock"
     )]
     Busy(u64),
+    /// The disk took longer than the patience, after the act had begun.
+    #[error(
+        "the disk did not answer within {0} ms: what was asked may or may not have happened; read before asking again"
+    )]
+    InDoubt(u64),
     /// The store was closed.
     #[error("the ledger is closed")]
     Closed,
@@ -113,7 +118,7 @@ impl StoreError {
     pub(super) fn is_fatal(&self) -> bool {
         match self {
             Self::Database { harm, .. } => *harm != Harm::Verb,
-            Self::Busy(_) | Self::NotFound(_) => false,
+            Self::Busy(_) | Self::InDoubt(_) | Self::NotFound(_) => false,
             Self::File { .. }
             | Self::Corrupt { .. }
             | Self::Newer { .. }

@@ -42,7 +42,8 @@ pub(super) fn adopt(paths: &Paths, key: &VerifyingKey) -> Result<(), StoreError>
 /// A start that was cut short between the first record of its log and the key that the record names
 /// is finished here. No other key is ever taken.
 pub(super) fn adopt_if_named(paths: &Paths, named: &str) -> Result<(), StoreError> {
-    if paths.key.exists() {
+    // The key of a log that was given up may still lie there.
+    if read(&paths.key).is_ok_and(|key| key.verifying_key().to_string() == named) {
         return Ok(());
     }
     match read(&waiting(&paths.key)) {

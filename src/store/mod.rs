@@ -26,7 +26,7 @@ mod writer;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -194,7 +194,18 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Ledger<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(|caller| Request::Verb(Box::new(Work::new(work, Reply::Caller(caller))))).await
+        let begun = Arc::new(AtomicBool::new(false));
+        let mark = Arc::clone(&begun);
+        let work = move |ledger: &mut Ledger<'_>| {
+            mark.store(true, Ordering::Release);
+            work(ledger)
+        };
+        let outcome =
+            self.ask(|caller| Request::Verb(Box::new(Work::new(work, Reply::Caller(caller))))).await;
+        match outcome {
+            Err(StoreError::Busy(ms)) if begun.load(Ordering::Acquire) => Err(StoreError::InDoubt(ms)),
+            outcome => outcome,
+        }
     }
 
     /// The same, without waiting for the commit. Order is kept; a failure is told to people.

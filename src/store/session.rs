@@ -38,6 +38,8 @@ pub(super) struct Session {
     paths: Paths,
     /// The size that the newest checkpoint covers, as far as this process knows.
     pub(super) signed_size: u64,
+    /// The size of the log when it was opened.
+    pub(super) size: u64,
 }
 
 impl Session {
@@ -66,7 +68,7 @@ impl Session {
         let process = presence.as_ref().map(|presence| presence.id.clone()).unwrap_or_default();
         refuse_if_gone(&paths)?;
         let connection = connect(&paths, options.durability)?;
-        let mut session = Self { connection, lock, paths, signed_size: 0 };
+        let mut session = Self { connection, lock, paths, signed_size: 0, size: 0 };
         schema::migrate(&mut session.connection)?;
         match Head::load(&session.connection)? {
             Some(head) => session.signed_size = session.take_up(&head)?,
@@ -74,7 +76,9 @@ impl Session {
         }
         let now = options.clock.now().wall;
         let paths = session.paths.clone();
-        let closed = session.transact(options, &process, |ledger| ledger.recover(&paths, now, &is_live))?.0;
+        let recovered = session.transact(options, &process, |ledger| ledger.recover(&paths, now, &is_live));
+        let (closed, changes) = recovered?;
+        session.size = changes.size;
         if closed > 0 {
             options
                 .logger
@@ -246,7 +250,7 @@ pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), 
     let origin = ask("SELECT origin FROM log ORDER BY id DESC LIMIT 1")
         .or_else(|| newest.as_deref().and_then(|note| note.lines().next()).map(str::to_owned));
     let predecessor = Predecessor { checkpoint: newest, origin, reason: reason.to_string() };
-    let mut session = Session { connection, lock, paths, signed_size: 0 };
+    let mut session = Session { connection, lock, paths, signed_size: 0, size: 0 };
     session.begin_log(options, "accept-loss", Some(predecessor))
 }
 

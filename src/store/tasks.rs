@@ -10,7 +10,7 @@ use crate::domain::failure::Refusal;
 use crate::domain::ledger::{Event, TaskChanged};
 use crate::domain::merkle::Hash;
 use crate::domain::task::ask::{Labels, Needs, New, NextActions, Patch};
-use crate::domain::task::{LEASE_MS, Priority, Status, Task, code, find_cycle, step};
+use crate::domain::task::{LEASE_MS, Priority, Status, Task, code, find_cycle, not_found, step};
 
 use super::error::StoreError;
 use super::ledger::{Ledger, seal_whole};
@@ -336,11 +336,6 @@ fn labels(labels: Option<Labels>) -> Vec<String> {
 
 fn json(labels: &[String]) -> String {
     serde_json::to_string(labels).expect("strings always serialise")
-}
-
-pub(super) fn not_found(id: &str) -> Refusal {
-    let shown: String = id.chars().take(64).collect();
-    Refusal::new(code::NOT_FOUND, format!("there is no task {shown}")).field("id", shown)
 }
 
 fn conflict(expected: u64, found: u64) -> Refusal {

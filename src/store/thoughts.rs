@@ -7,11 +7,12 @@ use crate::domain::clock::Timestamp;
 use crate::domain::failure::Refusal;
 use crate::domain::ledger::{Event, SessionFinalized, SessionStarted};
 use crate::domain::merkle::{Frontier, Hash, leaf_hash};
-use crate::domain::thought::{Kind, Thought, code};
+use crate::domain::task::not_found;
+use crate::domain::thought::{Kind, Thought, code, no_session};
 
 use super::error::StoreError;
 use super::ledger::{Ledger, index, seal_whole};
-use super::tasks::{Act, Answer, find, not_found};
+use super::tasks::{Act, Answer, find};
 
 /// A thought to be recorded.
 #[derive(Clone, Debug)]
@@ -215,14 +216,6 @@ pub(super) fn each_record_of(
         visit(row.get_ref(0).and_then(|value| Ok(value.as_str()?)).map_err(&failed)?);
     }
     Ok(())
-}
-
-pub(super) fn no_session(id: &str) -> Refusal {
-    let shown: String = id.chars().take(64).collect();
-    Refusal::new(
-        code::SESSION_NOT_FOUND,
-        format!("there is no session {shown}; begin one with audit_session_start"),
-    )
 }
 
 fn finalized(id: &str) -> Refusal {

@@ -47,6 +47,8 @@ pub struct Verdict {
     pub root: Hash,
     /// How many checkpoints agree.
     pub checkpoints: u64,
+    /// How many records are covered by a signature that agrees.
+    pub signed: u64,
     /// How many kept bodies agree with their seals.
     pub bodies: u64,
 }
@@ -60,8 +62,8 @@ pub struct Broken {
     pub what: String,
 }
 
-/// Told after every range: records done, records in all.
-pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+/// Told after every range: records done, records in all. Answers whether to go on.
+pub type Progress<'p> = &'p mut dyn FnMut(u64, u64) -> bool;
 
 impl Reader {
     /// Verifies the newest log whole.
@@ -72,7 +74,9 @@ impl Reader {
             let snapshot = self.connection.unchecked_transaction();
             let snapshot = snapshot.map_err(StoreError::database("read its records"))?;
             let is_end = walk.range()? < RANGE_RECORDS as usize;
-            progress(walk.count, about.max(walk.count));
+            if !progress(walk.count, about.max(walk.count)) {
+                return Err(StoreError::NotFound("the verification was given up".to_owned()));
+            }
             if is_end {
                 return walk.finish();
             }
@@ -369,6 +373,7 @@ impl<'r> Walk<'r> {
             log: head.origin,
             root: self.frontier.root(),
             checkpoints: self.agreed,
+            signed: self.agreed_size,
             bodies: self.bodies_agreed,
         })
     }

@@ -6,15 +6,17 @@ use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 use crate::domain::clock::Timestamp;
 use crate::domain::task::Task;
 use crate::domain::task::ask::{Fields, Listed, New, NextActions, Page, Patch, Query};
+use crate::domain::task::not_found;
+use crate::domain::thought::no_session;
 use crate::domain::thought::{Kind, Thought};
 
 use super::Store;
 use super::error::StoreError;
-use super::ledger::index;
+use super::ledger::{index, place};
 use super::next::{Purpose, next_actions};
 use super::read::Reader;
-use super::tasks::{Act, Answer, COLUMNS, find, load, not_found, whole};
-use super::thoughts::{NewSession, NewThought, Recorded, Session, each_record_of, find_session, no_session};
+use super::tasks::{Act, Answer, COLUMNS, find, load, whole};
+use super::thoughts::{NewSession, NewThought, Recorded, Session, each_record_of, find_session};
 use super::trail::read_thought;
 
 /// Tasks on a page, if nobody says.
@@ -204,6 +206,15 @@ impl Reader {
     /// The session of that id.
     pub fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
         find_session(&self.connection, id)
+    }
+
+    /// Whether a session's seal is in the newest log: an earlier one was given up, and no checkpoint of
+    /// today covers it.
+    pub fn is_sealed_in_newest_log(&self, id: &str) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM session WHERE id = ? AND sealed >= ?)";
+        let first = place(self.head()?.log, 0);
+        let found = self.connection.query_row(sql, params![id, first], |row| row.get(0));
+        found.map_err(StoreError::database("find a session"))
     }
 
     /// The bytes of a session's records, in order.

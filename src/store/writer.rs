@@ -155,6 +155,8 @@ impl Writer {
             };
             match after {
                 Some(Request::Checkpoint(reply)) => drop(reply.send(self.checkpoint())),
+                // Whoever was told that the ledger is busy must not find the key replaced later.
+                Some(Request::RotateKey(reply)) if reply.is_closed() => {}
                 Some(Request::RotateKey(reply)) => drop(reply.send(self.rotate_key())),
                 Some(Request::Close) => break,
                 Some(Request::Verb(_)) | None => {}
@@ -277,6 +279,8 @@ impl Writer {
         let live = &self.live;
         let session = Session::open(&self.options, &mut self.presence, |number| live.contains_key(&number))?;
         let signed = session.signed_size;
+        // What an ended process left unsigned is signed by this one, called or not.
+        self.size = session.size;
         self.session = Some(session);
         self.status.send_modify(|status| {
             status.phase = Phase::Open;

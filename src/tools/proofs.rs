@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::failure::Refusal;
 use crate::domain::task::ask::{LINE, LINES};
 use crate::domain::task::code::NOT_FOUND;
-use crate::domain::thought::code;
+use crate::domain::thought::{code, no_session};
 use crate::store::{NewSession, Reader, Seal, Session, Store};
 
 use super::tasks::act;
@@ -119,7 +119,7 @@ async fn root(store: Store, ask: Which) -> Result<Sealed, ToolError> {
         store.read(move |reader| reader.session(&session_id).map(|found| (session_id, found))).await?;
     match found {
         (_, Some(session)) => covered(store, session).await,
-        (id, None) => Err(Refusal::new(code::SESSION_NOT_FOUND, format!("there is no session {id}")).into()),
+        (id, None) => Err(no_session(&id).into()),
     }
 }
 
@@ -132,7 +132,14 @@ async fn covered(store: Store, session: Session) -> Result<Sealed, ToolError> {
     if store.status().signed <= index {
         store.checkpoint().await?;
     }
+    let id = session.id.clone();
+    let is_here = store.read(move |reader| reader.is_sealed_in_newest_log(&id)).await?;
     let signed = store.read(Reader::checkpoint).await?;
+    if !is_here || signed.checkpoint.size <= index {
+        let message =
+            "the session was sealed in an earlier log that was given up; no checkpoint of this log covers it";
+        return Err(ToolError::failed(message));
+    }
     Ok(Sealed {
         session_id: session.id,
         root: root.to_string(),

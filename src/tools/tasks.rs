@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::failure::Refusal;
 use crate::domain::mode::Mode;
 use crate::domain::task::ask::{Brief, New, NextActions, Page, Patch, Query};
-use crate::domain::task::{Task, code};
+use crate::domain::task::{Task, code, not_found};
 use crate::store::{Act, Store};
 
 use super::{Context, RegisterError, Registry, ToolConfig, ToolError};
@@ -136,8 +135,7 @@ impl Tasks {
         let Get { id } = ask;
         let found = self.store.read(move |reader| reader.task(&id, now).map(|task| (id, task))).await?;
         let (id, task) = found;
-        Ok(task
-            .ok_or_else(|| Refusal::new(code::NOT_FOUND, format!("there is no task {id}")).field("id", id))?)
+        Ok(task.ok_or_else(|| not_found(&id))?)
     }
 
     async fn update(self, ask: Update, context: Context) -> Result<Task, ToolError> {

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::domain::failure::Refusal;
 use crate::domain::merkle::Hash;
 use crate::domain::task::ask::{LINE, LINES};
@@ -24,7 +26,9 @@ pub fn register(registry: &mut Registry, store: &Store, require_session: bool) -
     let lister = store.clone();
     registry.register("thought_record_list", LIST, move |ask: List, _| list(lister.clone(), ask))?;
     let verifier = store.clone();
-    registry.register("audit_verify_chain", VERIFY, move |ask: Verify, _| verify(verifier.clone(), ask))
+    registry.register("audit_verify_chain", VERIFY, move |ask: Verify, context| {
+        verify(verifier.clone(), ask, context)
+    })
 }
 
 const RECORD: ToolConfig = ToolConfig {
@@ -221,16 +225,20 @@ struct VerifiedLedger {
     root: String,
 }
 
-async fn verify(store: Store, ask: Verify) -> Result<Verified, ToolError> {
-    let Some(task_id) = ask.task_id else { return verify_all(store).await };
+async fn verify(store: Store, ask: Verify, context: Context) -> Result<Verified, ToolError> {
+    let Some(task_id) = ask.task_id else { return verify_all(store, context.cancel).await };
     let asked = task_id.clone();
     let found = store.read(move |reader| reader.verify_task(&asked)).await?;
     let chain = found.ok_or_else(|| ToolError::coded(NOT_FOUND, &format!("there is no task {task_id}")))?;
     Ok(verified(&[task(chain)]))
 }
 
-async fn verify_all(store: Store) -> Result<Verified, ToolError> {
-    let found = store.read(|reader| Ok((reader.verify_trail()?, reader.verify(&mut |_, _| {})?)));
+async fn verify_all(store: Store, cancel: CancellationToken) -> Result<Verified, ToolError> {
+    // The walk has a thread of its own and must be told when nobody waits for it any more.
+    let found = store.read(move |reader| {
+        let ledger = reader.verify(&mut |_, _| !cancel.is_cancelled())?;
+        Ok((reader.verify_trail()?, ledger))
+    });
     let (chains, ledger) = found.await?;
     let mut tasks: Vec<VerifiedTask> = chains.into_iter().map(task).collect();
     let mut verified = verified(&tasks);

@@ -270,7 +270,7 @@ fn the_doctor_finds_what_is_wrong() {
         &[
             (&["doctor"], 0, "not there yet; the first start makes it", ""),
             (&["call", "server_ping"], 0, "FULL", ""),
-            (&["doctor"], 0, "records, all intact and signed", ""),
+            (&["doctor"], 0, "records, all intact; ", ""),
             (&["doctor", "--json"], 0, "\"well\":true", ""),
             (&["doctor", "--mode", "none"], 8, "BAD configuration", ""),
         ],

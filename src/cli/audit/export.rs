@@ -8,7 +8,7 @@ use crate::domain::ledger::{Event, Record};
 use crate::domain::proof::InclusionProof;
 use crate::domain::proof::bundle::{BundleHeader, BundleVerifier};
 use crate::domain::proof::session::{SessionHeader, SessionVerifier};
-use crate::store::{Reader, Seal};
+use crate::store::{Reader, Seal, Signed};
 
 use super::super::fault::{Exit, Fault};
 use super::super::out;
@@ -116,8 +116,25 @@ fn prove_session(reader: &Reader, id: &str, output: Option<PathBuf>) -> Result<(
 }
 
 pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(), Fault> {
-    let output = &arguments.output;
     let signed = reader.checkpoint()?;
+    let records = signed.checkpoint.size;
+    // Written beside it and put in its place when it is whole: what is refused must not cost the bundle
+    // that was there before.
+    let is_stdout = arguments.output.as_os_str() == "-";
+    let partial =
+        if is_stdout { arguments.output.clone() } else { with_suffix(&arguments.output, ".partial") };
+    let written = write_bundle(reader, &partial, signed);
+    let placed = if is_stdout {
+        written
+    } else {
+        let placed = written.and_then(|()| Ok(std::fs::rename(&partial, &arguments.output)?));
+        placed.inspect_err(|_| drop(std::fs::remove_file(&partial)))
+    };
+    placed?;
+    told(&arguments.output, &format!("{records} records"))
+}
+
+fn write_bundle(reader: &Reader, output: &Path, signed: Signed) -> Result<(), Fault> {
     let (origin, records) = (signed.checkpoint.origin, signed.checkpoint.size);
     let header = BundleHeader { origin, records }.to_string();
     let mut write = writer(output)?;
@@ -141,8 +158,13 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
         write(&rows.iter().map(|row| row.bytes.clone() + "\n").collect::<String>())?;
     }
     write(&format!("\n{}", signed.note))?;
-    verifier.finish(&reader.keys()?).map_err(broken)?;
-    told(output, &format!("{records} records"))
+    verifier.finish(&reader.keys()?).map(drop).map_err(broken)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Writes to a file piece by piece, or with `-` to stdout.

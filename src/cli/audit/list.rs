@@ -8,7 +8,7 @@ use crate::store::{Action, ActionFilter, Reader, RecordRow};
 
 use super::super::fault::Fault;
 use super::super::out;
-use super::super::serve::runtime;
+use super::super::serve::block_on;
 
 /// How often `tail -f` looks. Nothing pushes: a reader never asks anything of the writer.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
@@ -111,7 +111,7 @@ fn whole(reader: &Reader, index: u64) -> Result<Value, Fault> {
 
 pub(super) fn tail(reader: &Reader, arguments: &TailArguments, json: bool) -> Result<(), Fault> {
     let mut next = reader.extent()?.1.saturating_sub(arguments.lines);
-    runtime()?.block_on(async {
+    block_on(async {
         let mut beat = tokio::time::interval(FOLLOW_PERIOD);
         loop {
             beat.tick().await;
@@ -120,7 +120,7 @@ pub(super) fn tail(reader: &Reader, arguments: &TailArguments, json: bool) -> Re
                 _ => return Ok(()),
             }
         }
-    })
+    })?
 }
 
 /// Prints all there is, and gives the next index; none if whoever read it has seen enough.

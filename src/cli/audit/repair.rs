@@ -8,7 +8,7 @@ use crate::store::{Paths, Store, StoreError, accept_loss as give_up, public_keys
 use super::super::Session;
 use super::super::fault::{Exit, Fault};
 use super::super::out;
-use super::super::serve::runtime;
+use super::super::serve::block_on;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum KeyCommand {
@@ -41,13 +41,16 @@ pub(super) fn key(session: &Session, command: &KeyCommand) -> Result<(), Fault> 
             if session.json { out::json(&json!({ "keys": keys })) } else { out::line(newest) }
         }
         KeyCommand::Rotate => {
-            let (old, new) = runtime()?.block_on(async {
+            let patience = loaded.config.startup_timeout;
+            let (old, new) = block_on(async {
                 let (store, closing) = Store::open(app::store_options(&loaded.config, &logger))?;
-                store.ready().await?;
-                let rotated = store.rotate_key().await;
+                let rotated = match app::ready(&store, patience).await {
+                    Ok(()) => store.rotate_key().await.map_err(app::RunError::from),
+                    Err(error) => Err(error),
+                };
                 closing.close().await;
                 rotated
-            })?;
+            })??;
             if session.json {
                 return out::json(&json!({ "old": old, "new": new }));
             }
@@ -59,15 +62,18 @@ pub(super) fn key(session: &Session, command: &KeyCommand) -> Result<(), Fault> 
 pub(super) fn accept_loss(session: &Session, arguments: &AcceptLossArguments) -> Result<(), Fault> {
     let (loaded, logger) = session.load()?;
     let options = app::store_options(&loaded.config, &logger);
-    let refusal = runtime()?.block_on(async {
+    let patience = loaded.config.startup_timeout;
+    let opened = block_on(async {
         let (store, closing) =
             Store::open(app::store_options(&loaded.config, &crate::domain::log::Logger::silent()))?;
-        let refusal = store.ready().await.err();
+        let opened = app::ready(&store, patience).await;
         closing.close().await;
-        Ok::<_, StoreError>(refusal)
+        opened
     })?;
-    let Some(reason) = refusal else {
-        return Err(Fault::new(Exit::Usage, "the ledger is sound; there is no loss to accept"));
+    let reason = match opened {
+        Ok(()) => return Err(Fault::new(Exit::Usage, "the ledger is sound; there is no loss to accept")),
+        Err(app::RunError::Store(reason)) => reason,
+        Err(other) => return Err(other.into()),
     };
     match reason {
         StoreError::RolledBack { .. } | StoreError::Key { .. } | StoreError::Corrupt { .. } => {}

@@ -68,7 +68,10 @@ impl Link for ChildLink {
 
     fn close(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            drop(self.stdin.lock().await.take());
+            // Somebody may be writing to a child that does not read; ending the child ends the write.
+            if let Ok(mut stdin) = tokio::time::timeout(LAST_WORDS_WAIT, self.stdin.lock()).await {
+                drop(stdin.take());
+            }
             self.life.end().await;
         })
     }
