@@ -126,3 +126,33 @@ async fn closing_ends_the_whole_group() {
     let state = std::fs::read_to_string(&process).unwrap_or_default();
     assert!(state.is_empty() || state.contains("State:\tZ"), "the grandchild is dead: {state}");
 }
+
+/// BR-9: a server that asks without end and reads nothing cannot keep a bridge from closing.
+#[tokio::test]
+async fn a_server_that_only_asks_can_be_closed() {
+    let script = r#"read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}'
+        read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
+        while :; do echo '{"jsonrpc":"2.0","id":"p","method":"ping"}'; done"#;
+    let bridge = connect_to_script(script).await.expect("it connects");
+    let call = CallOptions { timeout: Duration::from_millis(500), max_attempts: 1 };
+    bridge.call_tool("t", &json!({}), call).await.expect_err("nothing is answered");
+    tokio::time::timeout(Duration::from_secs(20), bridge.close()).await.expect("it closes");
+}
+
+/// BR-3: a server that never answers is ended with all it started, although connecting gave up.
+#[tokio::test]
+async fn a_deadline_while_connecting_leaves_nobody_behind() {
+    let home = tempfile::tempdir().expect("a home");
+    let pid = home.path().join("pid");
+    let script =
+        format!("trap '' TERM; sleep 600 & echo $! > {}; while :; do sleep 600; done", pid.display());
+    let silent = stdio("sh", &["-c", &script], home.path());
+    let timeout = Duration::from_millis(700);
+    let options = ConnectOptions { timeout, logger: Logger::silent(), ..ConnectOptions::default() };
+    let Err(error) = Bridge::connect("silent", &silent, options).await else { panic!("it says nothing") };
+    assert_eq!(error.source, Cause::TimedOut(timeout));
+    let grandchild = std::fs::read_to_string(&pid).expect("it had started one");
+    let state = std::fs::read_to_string(Path::new("/proc").join(grandchild.trim()).join("status"));
+    let state = state.unwrap_or_default();
+    assert!(state.is_empty() || state.contains("State:\tZ"), "the grandchild is dead: {state}");
+}

@@ -141,3 +141,33 @@ fn assert_tame(text: &str) {
     let steers = |c: char| (c.is_control() && c != '\n') || ['\u{202e}', '\u{200b}'].contains(&c);
     assert!(!text.contains(steers), "{:?}", text.lines().find(|line| line.contains(steers)));
 }
+
+/// SU-11: an export that is refused leaves the bundle that was there before, and nothing else.
+#[test]
+fn a_refused_export_costs_no_earlier_bundle() {
+    let home = Home::new();
+    run(&home, &["call", "server_ping"]);
+    let bundle = home.path().join("ledger.bundle");
+    let export = ["audit", "export", "-o", bundle.to_str().expect("plain")];
+    check(&home, &[(&export, 0, "", "wrote")]);
+    let before = std::fs::read(&bundle).unwrap();
+
+    let edit = "UPDATE record SET bytes = replace(bytes, 'server_ping', 'server_pong')";
+    rusqlite::Connection::open(home.database()).unwrap().execute(edit, []).unwrap();
+    check(&home, &[(&export, 6, "", "the ledger is broken")]);
+    assert_eq!(std::fs::read(&bundle).unwrap(), before);
+    assert!(!home.path().join("ledger.bundle.partial").exists());
+}
+
+/// BR-8: a server that lists its tools and then hangs is told as such, and in time.
+#[test]
+fn a_probe_does_not_take_silence_for_latency() {
+    let home = Home::new();
+    let script = r#"read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}'
+        read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
+        read line; read line; echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}'; cat >/dev/null"#;
+    let probe = ["probe", "--mcp-timeout", "400", "--", "sh", "-c", script];
+    check(&home, &[(&probe, 4, "", "no answer within 400 ms")]);
+    check(&home, &[(&["probe", "--", "sh", "-c", "echo no licence >&2; exit 3"], 4, "", "no licence")]);
+    check(&home, &[(&["probe", "--", "colibri-is-not-here"], 4, "", "cannot start")]);
+}

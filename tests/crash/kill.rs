@@ -92,3 +92,23 @@ fn a_first_start_that_is_killed_is_simply_begun_again() {
     assert!(hits > 0, "no start was killed: the story tells nothing");
     tell(format_args!("first start: killed {hits} times"));
 }
+
+/// SU-11: what a killed process left unsigned is signed by the next one, though nobody calls it. It
+/// once stayed unsigned for as long as the next one was idle, and could be rewritten meanwhile.
+#[test]
+fn an_idle_start_signs_what_was_left() {
+    let place = Place::new();
+    let mut client = place.serve("killed");
+    client.storm(WIDTH, 40);
+    client.kill();
+    let idle = place.serve("idle");
+    let begun = std::time::Instant::now();
+    loop {
+        let verdict = place.verify();
+        if verdict["signed"] == verdict["record_count"] {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{verdict}");
+    }
+    drop(idle);
+}
