@@ -1,4 +1,5 @@
 //! What can be done now, best first: read from the front of an index, whatever the number of tasks.
+//! Only claims that have lapsed are all looked at, since nothing gives them back before somebody asks.
 //!
 //! A task is nobody's, somebody's by name, or claimed until its lease ends. No one index can leave out
 //! the claims that still hold, since time passes without a write. So each kind is read from its own
