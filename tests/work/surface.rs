@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use super::client::{Client, FAMILIES, Family, Home};
 
 /// Each tool, and whether it only reads, may be repeated, and destroys.
-const TOOLS: [(&str, bool, bool, bool); 13] = [
+const TOOLS: [(&str, bool, bool, bool); 14] = [
     ("audit_session_start", false, false, false),
     ("audit_verify_chain", true, true, false),
     ("merkle_finalize", false, false, false),
     ("merkle_root", true, true, false),
     ("server_health", true, true, false),
     ("server_ping", true, true, false),
+    ("skill_list", true, true, false),
     ("task_create", false, false, false),
     ("task_get", true, true, false),
     ("task_list", true, true, false),
@@ -148,6 +149,7 @@ fn every_tool_rejects_what_does_not_fit() {
         ("audit_session_start", json!({}), "", "\"intent\" is a required property"),
         ("merkle_finalize", json!({}), "", "\"session_id\" is a required property"),
         ("merkle_root", json!({ "session_id": null }), "/session_id", "null"),
+        ("skill_list", json!({ "serach": "x" }), "/serach", "did you mean `search`?"),
         ("server_ping", json!({ "x": 1 }), "/x", "this tool takes no arguments"),
         ("server_health", json!([]), "", "[] is not of type \"object\""),
     ];
