@@ -67,14 +67,17 @@ fn reader(session: &Session) -> Result<Reader, Fault> {
 
 fn verify(reader: &Reader, json: bool) -> Result<(), Fault> {
     let verdict = verify_with_progress(reader)?;
-    let chains = reader.verify_trail()?;
+    // The chains of reasons are made of records: where those are broken, there is nothing to add.
+    let chains = if verdict.valid { reader.verify_trail()? } else { Vec::new() };
     let broken: Vec<&TaskChain> = chains.iter().filter(|task| task.chain.broken_count > 0).collect();
     let valid = verdict.valid && broken.is_empty();
     if json {
         let mut told = serde_json::to_value(&verdict).expect("a verdict serialises");
         told["valid"] = valid.into();
         let ids: Vec<&str> = broken.iter().map(|task| task.task_id.as_str()).collect();
-        told["trail"] = serde_json::json!({ "tasks": chains.len(), "broken_tasks": ids });
+        if verdict.valid {
+            told["trail"] = serde_json::json!({ "tasks": chains.len(), "broken_tasks": ids });
+        }
         out::json(&told)?;
     } else if valid {
         let Verdict { record_count, signed, checkpoints, bodies, log, root, .. } = &verdict;

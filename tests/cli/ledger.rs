@@ -171,3 +171,15 @@ fn a_probe_does_not_take_silence_for_latency() {
     check(&home, &[(&["probe", "--", "sh", "-c", "echo no licence >&2; exit 3"], 4, "", "no licence")]);
     check(&home, &[(&["probe", "--", "colibri-is-not-here"], 4, "", "cannot start")]);
 }
+
+/// SU-9, SU-10: the chains of reasons are verified with the ledger they are made of.
+#[test]
+fn a_hidden_reason_is_found_by_the_command_too() {
+    let home = Home::new();
+    let id = run(&home, &["task", "create", "Choose"]).stdout.trim().to_owned();
+    run(&home, &["thought", "add", "--task", &id, "--type", "decision", "because"]);
+    check(&home, &[(&["audit", "verify"], 0, "the reasons of 1 tasks agree", "")]);
+    rusqlite::Connection::open(home.database()).unwrap().execute("DELETE FROM thought", []).unwrap();
+    check(&home, &[(&["audit", "verify"], 6, &id, "")]);
+    check(&home, &[(&["audit", "verify", "--json"], 6, "\"valid\":false", "")]);
+}
