@@ -13,7 +13,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child as Process, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, watch};
@@ -27,6 +27,9 @@ const LEAVE_GRACE: Duration = Duration::from_millis(500);
 
 /// … and after SIGTERM for this long; then it is killed.
 const TERM_GRACE: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether a killed group is gone.
+const GONE_POLL: Duration = Duration::from_millis(2);
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,7 @@ async fn live(mut process: Process, pid: u32, mut asked: mpsc::Receiver<()>) -> 
             Err(_) => process.wait().await,
         }
     };
+    group.end().await;
     status.unwrap_or_default()
 }
 
@@ -145,6 +149,19 @@ async fn live(mut process: Process, pid: u32, mut asked: mpsc::Receiver<()>) -> 
 struct Group(Option<Pid>);
 
 impl Group {
+    /// Kills whatever is left, and waits until it is gone: the kernel takes a moment after the signal.
+    async fn end(&self) {
+        self.signal(Signal::KILL);
+        let is_left = || self.0.is_some_and(|group| test_kill_process_group(group).is_ok());
+        let gone = async {
+            while is_left() {
+                tokio::time::sleep(GONE_POLL).await;
+            }
+        };
+        // Zombies that nobody reaps look alive; they are not waited for longer than this.
+        let _ = timeout(TERM_GRACE, gone).await;
+    }
+
     fn signal(&self, signal: Signal) {
         // Nobody left to hear it is what was wanted.
         let _ = self.0.map(|group| kill_process_group(group, signal));
