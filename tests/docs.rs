@@ -58,6 +58,7 @@ pub(crate) fn run_page(page: &str) {
             .args(["-c", &format!("({command}) 2>&1")])
             .current_dir(home.path())
             .env_clear()
+            .envs(crate::support::measured())
             .env("HOME", home.path())
             .env("SOURCE", env!("CARGO_MANIFEST_DIR"))
             .env("PATH", format!("{program}:/usr/local/bin:/usr/bin:/bin"))

@@ -72,6 +72,7 @@ impl World {
         command
             .args(arguments)
             .env_clear()
+            .envs(crate::support::measured())
             .env("HOME", self.path("home"))
             .env("COLIBRI_DB_PATH", self.path("ledger.db"))
             .envs(self.env.iter().copied())

@@ -15,7 +15,10 @@ fn a_person_at_a_terminal_is_told_what_this_is() {
     let home = Home::new();
     let mut played = Command::new("script");
     let typed = format!("{} serve", env!("CARGO_BIN_EXE_colibri"));
-    played.args(["--quiet", "--return", "--command", &typed, "/dev/null"]).env_clear();
+    played
+        .args(["--quiet", "--return", "--command", &typed, "/dev/null"])
+        .env_clear()
+        .envs(crate::support::measured());
     played.env("HOME", home.path()).env("COLIBRI_DB_PATH", home.database()).env("PATH", "/usr/bin:/bin");
     played.env("SHELL", "/bin/sh").current_dir(home.path());
     let mut played = played.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -44,7 +44,11 @@ impl Home {
         let binary = env!("CARGO_BIN_EXE_colibri");
         let mut words = wrapper.iter().copied().chain([binary]);
         let mut command = Command::new(words.next().expect("the binary at least"));
-        command.args(words).env_clear().current_dir(self.path().join("work"));
+        command
+            .args(words)
+            .env_clear()
+            .envs(crate::support::measured())
+            .current_dir(self.path().join("work"));
         command.env("HOME", self.path()).env("COLIBRI_DB_PATH", self.database());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command

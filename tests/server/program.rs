@@ -13,6 +13,7 @@ fn colibri(home: &Path, env: &[(&str, &str)], arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_clear()
+        .envs(crate::support::measured())
         .env("HOME", home)
         .env("COLIBRI_DB_PATH", home.join("ledger.db"))
         .envs(env.iter().copied())

@@ -30,7 +30,7 @@ impl Home {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(self.path()).env_clear();
+        command.args(arguments).current_dir(self.path()).env_clear().envs(crate::support::measured());
         command.env("HOME", self.path()).env("COLIBRI_DB_PATH", self.database()).env("COLIBRI_LOG", "error");
         command
     }
