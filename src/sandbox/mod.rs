@@ -1,10 +1,11 @@
 //! The only place where a process starts, and where it ends.
 //!
-//! Owns: children, their process groups, their last words, and that none of them is left behind.
+//! Owns: children, their process groups, their last words, and that no group is left behind by a close.
 //! Must not know: what a child is for, or which protocol it speaks.
 //!
 //! Today a child has a process group of its own, an environment that was chosen for it, and nothing
-//! else of colibri's; limits and isolation come on top of this.
+//! else of colibri's. What leaves its group (`setsid`) is not followed, and nothing ends the group if
+//! colibri itself is killed; limits and isolation come on top of this.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
