@@ -40,6 +40,9 @@ pub enum Cause {
         /// What we speak.
         ours: String,
     },
+    /// The server wants to know who we are, and cannot be told without a person's help.
+    #[error("{0}")]
+    Unauthorized(String),
     /// The server could not be started.
     #[error("cannot start {program}: {reason}")]
     Start {
@@ -72,7 +75,11 @@ impl Cause {
             },
             Self::TimedOut(_) | Self::Network(_) => Verdict::Transient,
             Self::Gone(_) => Verdict::Lost,
-            Self::Closed | Self::Protocol(_) | Self::Version { .. } | Self::Start { .. } => Verdict::Final,
+            Self::Closed
+            | Self::Protocol(_)
+            | Self::Version { .. }
+            | Self::Unauthorized(_)
+            | Self::Start { .. } => Verdict::Final,
         }
     }
 }

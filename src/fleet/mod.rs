@@ -6,6 +6,7 @@
 
 pub mod bridge;
 pub mod connection;
+pub mod credentials;
 pub mod era;
 pub mod error;
 pub mod link;
