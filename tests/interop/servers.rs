@@ -3,9 +3,9 @@
 //! What a server can be made to show, and by which of its tools, is its [`Menu`]; what must be seen is
 //! written once, in [`meet`].
 
+mod http;
 mod menus;
 mod partners;
-#[expect(dead_code, reason = "one of the two programs that share it")]
 mod rmcp_host;
 
 use std::time::Duration;
@@ -13,10 +13,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use colibri::bridge::{Bridge, CallOptions, Cause, ConnectOptions, Era, Notice};
 use colibri::domain::log::Logger;
-use colibri::fleet::bridge::{Bridge, CallOptions, ConnectOptions};
-use colibri::fleet::era::Era;
-use colibri::fleet::error::Cause;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -100,12 +98,68 @@ async fn an_rmcp_server_of_the_older_family_over_stdio() {
     meet(&home, partners::rmcp(&home, &["legacy"]), Era::Auto, LEGACY, menus::ours()).await;
 }
 
+/// BR-1, BR-4, BR-8, BR-9, PR-1: sessions, answers as events, and a stream of what was not asked for.
+#[tokio::test]
+async fn server_everything_over_http() {
+    let home = Home::new();
+    let running = partners::node_at_a_port(&home, "server-everything", &["streamableHttp"]).await;
+    let partner = running.at(|port| format!("http://127.0.0.1:{port}/mcp"));
+    meet(&home, partner, Era::Auto, LEGACY, menus::everything()).await;
+}
+
+/// BR-1, BR-4, BR-8, BR-9, PR-1: the older HTTP with server-sent events, asked for by its name, and
+/// found behind an address that does not say so.
+#[tokio::test]
+async fn server_everything_over_sse() {
+    let home = Home::new();
+    let running = partners::node_at_a_port(&home, "server-everything", &["sse"]).await;
+    let named = running.by_sse(|port| format!("http://127.0.0.1:{port}/sse"));
+    meet(&home, named, Era::Auto, LEGACY, menus::everything()).await;
+    let found = running.at(|port| format!("http://127.0.0.1:{port}/sse"));
+    meet(&home, found, Era::Auto, LEGACY, menus::everything()).await;
+}
+
+/// BR-1, BR-4, BR-8, BR-9, PR-1: the Rust SDK, by probing and by `initialize`, and where it knows only
+/// the older family. No session is left behind.
+#[tokio::test]
+async fn an_rmcp_server_over_http() {
+    for (legacy_only, era, revision) in
+        [(false, Era::Auto, MODERN), (false, Era::Legacy, LEGACY), (true, Era::Auto, LEGACY)]
+    {
+        let server = http::Server::start(rmcp_host::Host::new(legacy_only)).await;
+        let partner = partners::elsewhere(&server.url());
+        meet(&Home::new(), partner, era, revision, menus::ours()).await;
+        assert_eq!(server.sessions().await, 0, "closing left a session");
+    }
+}
+
+/// BR-1, BR-4, BR-8, BR-9, PR-1: the Python SDK's current line.
+#[tokio::test]
+async fn a_python_server_over_http() {
+    let home = Home::new();
+    let running = partners::python_at_a_port(&home, "mcp2", "http").await;
+    for (era, revision) in [(Era::Auto, MODERN), (Era::Legacy, LEGACY)] {
+        let partner = running.at(|port| format!("http://127.0.0.1:{port}/mcp"));
+        meet(&home, partner, era, revision, menus::ours()).await;
+    }
+}
+
+/// BR-1, BR-4, BR-8, BR-9, PR-1: the Python SDK's 1.x line, which alone has WebSocket.
+#[tokio::test]
+async fn a_python_server_over_websocket() {
+    let home = Home::new();
+    let running = partners::python_at_a_port(&home, "mcp1", "websocket").await;
+    let partner = running.at(|port| format!("ws://127.0.0.1:{port}/ws"));
+    meet(&home, partner, Era::Auto, LEGACY, menus::ours()).await;
+}
+
 /// The story: connect, list, call in every way the menu has, close, and nothing is left.
 async fn meet(home: &Home, partner: Partner, era: Era, revision: &str, menu: Menu) {
-    let options =
-        ConnectOptions { timeout: PATIENCE, era, logger: Logger::silent(), ..ConnectOptions::default() };
-    let bridge = Bridge::connect(&partner.url, &*partner.opener, options).await.expect("it connects");
-    assert_eq!(bridge.revision().date, revision, "{}", partner.url);
+    let Partner { url, transport, is_elsewhere } = partner;
+    let (timeout, logger) = (Some(PATIENCE), Logger::silent());
+    let options = ConnectOptions { timeout, transport, era, logger, ..ConnectOptions::default() };
+    let bridge = Bridge::connect(&url, options).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    assert_eq!(bridge.revision().date, revision, "{url}");
 
     list(&bridge, &menu).await;
     shows(&bridge, &menu).await;
@@ -116,17 +170,17 @@ async fn meet(home: &Home, partner: Partner, era: Era, revision: &str, menu: Men
         cancel(&bridge, slow, menu.taken_back.as_ref()).await;
     }
 
-    assert!(!home.processes().is_empty() || partner.is_elsewhere, "its process can be told from others");
+    assert!(is_elsewhere || !home.processes().is_empty(), "its process can be told from others");
     bridge.close().await;
     let error = bridge.call_tool("any", &Value::Null, CallOptions::default()).await.expect_err("closed");
     assert_eq!(error.source, Cause::Closed);
-    if !partner.is_elsewhere {
+    if !is_elsewhere {
         assert_eq!(home.processes(), [] as [u32; 0], "closing left a process");
     }
 }
 
 async fn list(bridge: &Bridge, menu: &Menu) {
-    let listed = bridge.tools(PATIENCE).await.expect("it lists");
+    let listed = bridge.tools().await.expect("it lists");
     assert_eq!(listed.left_out, [] as [String; 0]);
     for tool in menu.tools() {
         assert!(listed.tools.iter().any(|listed| listed.name == tool), "{tool} is not in {listed:?}");
@@ -158,30 +212,38 @@ async fn shows(bridge: &Bridge, menu: &Menu) {
 
 /// Progress comes while the call runs, in order, up to the last step, and then the result.
 async fn progress(bridge: &Bridge, call: &Call, steps: u32) {
-    let (sender, mut told) = mpsc::channel(64);
-    let params = call.params();
-    let result = bridge.client().request("tools/call", Some(&params), Some(sender), PATIENCE).await;
-    assert_ne!(parse(&result.expect("it answers"))["isError"], true);
+    let (notices, mut told) = mpsc::channel(64);
+    let options = CallOptions { max_attempts: 1, notices: Some(notices), ..CallOptions::default() };
+    let result = bridge.call_tool(call.tool, &call.arguments, options).await.expect("it answers");
+    assert_ne!(parse(&result)["isError"], true);
     let mut seen = Vec::new();
-    while let Ok(step) = told.try_recv() {
-        seen.push(parse(&step)["progress"].as_f64().expect("a number"));
+    while let Ok(Notice { method, params }) = told.try_recv() {
+        assert_eq!(method, "notifications/progress");
+        seen.push(parse(&params.expect("what progress"))["progress"].as_f64().expect("a number"));
     }
     assert_eq!(seen, (1..=steps).map(f64::from).collect::<Vec<_>>());
 }
 
 /// A deadline ends the call here and, where the server can be asked, there; the connection stays good.
 async fn cancel(bridge: &Bridge, slow: &Call, taken_back: Option<&Call>) {
-    let options = CallOptions { timeout: SHORT, max_attempts: 1 };
+    let before = count(bridge, taken_back).await;
+    let options = CallOptions { timeout: Some(SHORT), max_attempts: 1, notices: None };
     let error = bridge.call_tool(slow.tool, &slow.arguments, options).await.expect_err("it takes longer");
-    assert_eq!(error.source, Cause::TimedOut(SHORT));
-    assert_eq!(bridge.client().connection.in_flight(), 0);
-    let Some(asked) = taken_back else { return };
-    let heard = async { while !has_string(&call(bridge, asked).await, &|text| text == "1") {} };
+    assert!(matches!(error.source, Cause::TimedOut(_)), "{error}");
+    assert_eq!(bridge.client().connection().in_flight(), 0);
+    let heard = async { while taken_back.is_some() && count(bridge, taken_back).await == before {} };
     tokio::time::timeout(PATIENCE, heard).await.expect("the server is told that the call was taken back");
 }
 
+/// How many calls were taken back, in the server's own words; nothing if it cannot be asked.
+async fn count(bridge: &Bridge, asked: Option<&Call>) -> Option<u64> {
+    let result = call(bridge, asked?).await;
+    let text = result["content"][0]["text"].as_str().expect("it answers in words");
+    Some(text.parse().expect("a number"))
+}
+
 async fn call(bridge: &Bridge, call: &Call) -> Value {
-    let options = CallOptions { timeout: PATIENCE, max_attempts: 1 };
+    let options = CallOptions { max_attempts: 1, ..CallOptions::default() };
     let result = bridge.call_tool(call.tool, &call.arguments, options).await;
     parse(&result.unwrap_or_else(|error| panic!("{}: {error}", call.tool)))
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use colibri::mcp::request::call_params;
 use serde_json::{Value, json};
 
 use super::{BIG_BYTES, UNICODE};
@@ -12,12 +11,6 @@ use super::{BIG_BYTES, UNICODE};
 pub(super) struct Call {
     pub tool: &'static str,
     pub arguments: Value,
-}
-
-impl Call {
-    pub(super) fn params(&self) -> Vec<u8> {
-        call_params(self.tool, self.arguments.to_string().as_bytes())
-    }
 }
 
 /// The calls of one server. Where it has no tool for a thing, that thing is not shown with it.
