@@ -9,5 +9,8 @@ pub mod connection;
 pub mod credentials;
 pub mod era;
 pub mod error;
+pub mod inbox;
 pub mod link;
 pub mod listing;
+pub mod session;
+pub mod web;
