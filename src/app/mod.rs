@@ -10,6 +10,6 @@ mod run;
 mod server;
 
 pub use clock::SystemClock;
-pub use reach::opener;
+pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::app;
-use crate::config::{Config, State, expand, inherited_environment, variable};
+use crate::config::{Config, ServerConfig, State, expand, inherited_environment, variable};
 use crate::domain::nearest::nearest;
 use crate::fleet::bridge::{BridgeError, Cause};
 use crate::fleet::link::stdio::Stdio;
@@ -41,6 +41,8 @@ pub(super) struct Reach {
     /// What it is called, without what may be secret in it.
     pub(super) name: String,
     pub(super) opener: Box<dyn Opener>,
+    /// Its configuration, if it has one.
+    pub(super) configured: Option<ServerConfig>,
 }
 
 /// A server's name, an address, or a command with its arguments in one text.
@@ -60,7 +62,7 @@ pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reac
             State::Disabled { reason, .. } => return Err(unusable(text, reason)),
         };
         let opener = app::opener(configured).map_err(|cause| unusable(text, &cause.to_string()))?;
-        return Ok(Reach { name: text.to_owned(), opener });
+        return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
     }
     let words = words(text)?;
     let is_one_word = words.len() == 1 && !text.contains('/');
@@ -90,7 +92,7 @@ pub(super) fn command(words: &[OsString], extras: &Extras) -> Result<Reach, Faul
     }
     let name = program.to_string_lossy().into_owned();
     let spec = Spec { program: program.clone(), arguments: arguments.to_vec(), environment, directory: None };
-    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }) })
+    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }), configured: None })
 }
 
 fn address(url: &str, extras: &Extras) -> Result<Reach, Fault> {
@@ -106,7 +108,7 @@ fn address(url: &str, extras: &Extras) -> Result<Reach, Fault> {
         let value = expand(value.trim()).map_err(usage)?;
         endpoint = endpoint.with_header(header.trim(), &value).map_err(|cause| usage(cause.to_string()))?;
     }
-    Ok(Reach { name, opener: for_endpoint(endpoint) })
+    Ok(Reach { name, opener: for_endpoint(endpoint), configured: None })
 }
 
 fn unusable(name: &str, reason: &str) -> Fault {
