@@ -57,13 +57,19 @@ async fn main() -> Outcome {
     let context: Value = serde_json::from_str(&context)?;
     let url = std::env::args().next_back().ok_or("the suite says where its server is")?;
 
+    let ended = connect_and_play(&url, &scenario, &context).await;
+    // The suite runs many at once, and does not say which of them said what.
+    ended.map_err(|error| format!("{scenario}: {error}").into())
+}
+
+async fn connect_and_play(url: &str, scenario: &str, context: &Value) -> Outcome {
     let mut options = ConnectOptions { timeout: Some(DEADLINE), ..ConnectOptions::default() };
     options.handler = Arc::new(Accepting);
     options.client.capabilities = json!({ "elicitation": {} });
-    let bridge = Bridge::connect(&url, options).await?;
-    play(&bridge, &scenario, &context).await?;
+    let bridge = Bridge::connect(url, options).await?;
+    let played = play(&bridge, scenario, context).await;
     bridge.close().await;
-    Ok(())
+    played
 }
 
 #[expect(clippy::disallowed_methods, reason = "the suite speaks by the environment")]
