@@ -3,6 +3,7 @@
 //! What a server can be made to show, and by which of its tools, is its [`Menu`]; what must be seen is
 //! written once, in [`meet`].
 
+mod asked;
 mod http;
 mod menus;
 mod partners;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ServerCapabilities,
-    ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    InputRequiredResult, JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -65,6 +65,24 @@ impl Host {
     }
 }
 
+/// Asks who is there before it answers, and knows the question again by its state alone.
+fn ask(request: &CallToolRequestParams) -> CallToolResponse {
+    // What JSON may hold and a careless client would change: spaces, escapes, a number that is no double.
+    const STATE: &str = "{ \"n\": 9007199254740993, \"text\": \"\\u00e9\\/\" }";
+    let Some(given) = request.input_responses.as_ref().and_then(|given| given.get("who")) else {
+        let who = json!({ "who": { "method": "elicitation/create", "params": {
+            "mode": "form", "message": "Who is there?",
+            "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } },
+        } } });
+        let requests = serde_json::from_value(who).expect("it was written as the SDK reads it");
+        return InputRequiredResult::new(Some(requests), Some(STATE.to_owned())).into();
+    };
+    if request.request_state.as_deref() != Some(STATE) {
+        return CallToolResult::error(vec![ContentBlock::text("the state came back changed")]).into();
+    }
+    CallToolResult::success(vec![ContentBlock::text(given["content"]["name"].to_string())]).into()
+}
+
 async fn progress(context: &RequestContext<RoleServer>, steps: u32) {
     let Some(token) = context.meta.get_progress_token() else { return };
     for step in 1..=steps {
@@ -107,6 +125,7 @@ impl ServerHandler for Host {
             tool("steps", Some(("steps", "integer"))),
             tool("wait", None),
             tool("taken_back", None),
+            tool("ask", None),
         ]))
     }
 
@@ -115,6 +134,9 @@ impl ServerHandler for Host {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if request.name == "ask" {
+            return Ok(ask(&request));
+        }
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         Ok(self.call(&request.name, &arguments, context).await.into())
     }
