@@ -157,13 +157,16 @@ impl Meeting<'_> {
                 met = &mut initialize => met,
             };
         };
-        // Only a modern server has this code. If it speaks ours after all, it is asked once more.
+        // It names what it speaks. If that is ours after all, it is asked once more.
         if let Err(Cause::Answered { code: code::UNSUPPORTED_PROTOCOL_VERSION, raw, .. }) = &answered {
             let supported = supported(raw);
-            if !supported.contains(&modern().date.to_owned()) {
-                return Err(versions(&supported.join(", ")));
+            match common(&supported, era) {
+                Some(Family::Modern) => {
+                    answered = connection.request("server/discover", ask(), self.left()).await;
+                }
+                Some(Family::Legacy) => return self.initialize(connection).await,
+                None => return Err(versions(&supported.join(", "))),
             }
-            answered = connection.request("server/discover", ask(), self.left()).await;
         }
         match answered {
             Ok(introduction) => self.discovered(connection, era, introduction).await,
@@ -194,10 +197,11 @@ impl Meeting<'_> {
             return self.initialize(connection).await;
         }
         let offered = texts(&result["supportedVersions"]);
-        if !offered.contains(&modern().date.to_owned()) {
-            return Err(versions(&offered.join(", ")));
+        match common(&offered, era) {
+            Some(Family::Modern) => self.session(connection, modern(), introduction).await,
+            Some(Family::Legacy) => self.initialize(connection).await,
+            None => Err(versions(&offered.join(", "))),
         }
-        self.session(connection, modern(), introduction).await
     }
 
     async fn initialize(&self, connection: &Connection) -> Result<Session, Cause> {
@@ -224,6 +228,16 @@ impl Meeting<'_> {
 fn supported(error: &str) -> Vec<String> {
     let error: Value = serde_json::from_str(error).unwrap_or_default();
     texts(&error["data"]["supported"])
+}
+
+/// The family that both sides speak, the newer first.
+fn common(offered: &[String], era: Era) -> Option<Family> {
+    let has = |family| offered.iter().any(|date| known(date, family).is_some());
+    if has(Family::Modern) {
+        Some(Family::Modern)
+    } else {
+        (era == Era::Auto && has(Family::Legacy)).then_some(Family::Legacy)
+    }
 }
 
 fn texts(list: &Value) -> Vec<String> {

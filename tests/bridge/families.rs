@@ -82,6 +82,11 @@ async fn odd_answers_to_the_probe() {
     assert!(matches!(&error.source, Cause::Version { server, .. } if server == "2031-01-01"), "{error}");
     assert!(!newer.methods().contains(&"initialize".to_owned()));
 
+    let older = json!({ "code": -32_022, "message": "no", "data": { "supported": ["2025-06-18"] } });
+    let only_older = Script { discover: Do::RawError(older), ..Script::legacy([]) };
+    let bridge = super::connect(&only_older).await.expect("it is asked the old way");
+    assert_eq!(bridge.revision().family, Family::Legacy);
+
     let ours = json!({ "code": -32_022, "message": "no", "data": { "supported": ["2026-07-28"] } });
     let stubborn = Script { discover: Do::RawError(ours), ..Script::modern([]) };
     assert!(super::connect(&stubborn).await.is_err());
