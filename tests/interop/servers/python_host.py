@@ -73,13 +73,12 @@ def websocket():
 
     inner = server._mcp_server
 
-    async def meet(scope, receive, send):
-        async with websocket_server(scope, receive, send) as (read, write):
-            await inner.run(read, write, inner.create_initialization_options())
-
     class Endpoint:
+        """An application: a function would get a socket that the SDK wants to open itself."""
+
         async def __call__(self, scope, receive, send):
-            await meet(scope, receive, send)
+            async with websocket_server(scope, receive, send) as (read, write):
+                await inner.run(read, write, inner.create_initialization_options())
 
     return Starlette(routes=[WebSocketRoute("/ws", Endpoint())])
 
