@@ -11,6 +11,7 @@ pub mod codes;
 pub mod failure;
 pub mod health;
 pub mod ledger;
+pub mod life;
 pub mod log;
 pub mod merkle;
 pub mod mode;
