@@ -1,6 +1,8 @@
 //! The bridge: document 000 §9 on a paused clock, over links in memory; then real children.
 
 mod children;
+mod network;
+mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
