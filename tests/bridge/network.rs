@@ -3,5 +3,8 @@
 mod frames;
 mod matrix;
 mod mcp;
+mod sessions;
+mod sockets;
 mod statuses;
+mod streams;
 mod wire;

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     Unreachable,
     Network,
     Http(u16),
+    SessionLost,
     Gone,
     Protocol,
     Unauthorized,
@@ -39,6 +40,7 @@ impl Kind {
             Cause::Unreachable(_) => Self::Unreachable,
             Cause::Network(_) => Self::Network,
             Cause::Http { status, .. } => Self::Http(*status),
+            Cause::SessionLost => Self::SessionLost,
             Cause::Gone(_) => Self::Gone,
             Cause::Protocol(_) => Self::Protocol,
             Cause::Unauthorized(_) => Self::Unauthorized,
@@ -147,6 +149,11 @@ impl Held {
         let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux").count();
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         Self { descriptors, tasks, children: children() }
+    }
+
+    /// This, and as many connections of a scripted server, each with its task.
+    pub(crate) fn and_connections(self, count: usize) -> Self {
+        Self { descriptors: self.descriptors + count, tasks: self.tasks + count, ..self }
     }
 
     /// Waits until no more is held than this. What is on its way out may take its time.

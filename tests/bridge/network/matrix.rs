@@ -34,8 +34,6 @@ use Fault::{
     Garbage, Half, NoHttp, ResetMidAnswer, Silence, TwoAnswers,
 };
 
-const NO_EVENTS_END: &[u8] = b"x";
-
 impl Fault {
     const ALL: [Self; 14] = [
         Silence,
@@ -96,17 +94,17 @@ impl Fault {
             Flood => match carrier {
                 Json => vec![
                     Step::send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n[\""),
-                    Step::Flood(NO_EVENTS_END),
+                    Step::flood("x"),
                 ],
                 Events => vec![
                     Step::send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: "),
-                    Step::Flood(NO_EVENTS_END),
+                    Step::flood("x"),
                 ],
-                OldEvents => vec![Step::send("data: "), Step::Flood(NO_EVENTS_END)],
-                Socket => vec![Step::send(frames::head(TEXT, 1 << 40)), Step::Flood(NO_EVENTS_END)],
+                OldEvents => vec![Step::send("data: "), Step::flood("x")],
+                Socket => vec![Step::send(frames::head(TEXT, 1 << 40)), Step::flood("x")],
             },
-            EndlessHead => vec![Step::send("HTTP/1.1 200 OK\r\nx: "), Step::Flood(b"y")],
-            EndlessInterim => vec![Step::Flood(b"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n")],
+            EndlessHead => vec![Step::send("HTTP/1.1 200 OK\r\nx: "), Step::flood(b"y")],
+            EndlessInterim => vec![Step::flood(b"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n")],
             Drip => then(vec![Step::Drip(whole)]),
         }
     }

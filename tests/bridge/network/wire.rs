@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, interval};
 
@@ -65,9 +65,11 @@ pub(crate) enum Step {
     /// Writes this, byte by byte, slowly.
     Drip(Vec<u8>),
     /// Writes this again and again, until the other side leaves.
-    Flood(&'static [u8]),
+    Flood(Bytes),
     /// Says nothing until the other side leaves.
     Hold,
+    /// Neither writes nor reads until the story says so.
+    Wait(Arc<Notify>),
     /// Ends the connection.
     Close,
     /// Ends it with a reset.
@@ -83,6 +85,10 @@ pub(crate) enum Step {
 impl Step {
     pub(crate) fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(bytes.as_ref().to_vec())
+    }
+
+    pub(crate) fn flood(bytes: impl AsRef<[u8]>) -> Self {
+        Self::Flood(Bytes::copy_from_slice(bytes.as_ref()))
     }
 
     /// The same for the streaming connection.
@@ -225,12 +231,13 @@ impl Wire {
                     }
                 }
             }
-            Step::Flood(piece) => self.flood(piece).await,
+            Step::Flood(piece) => self.flood(&piece).await,
             Step::Hold => {
                 self.silence().await;
                 self.state.left.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
+            Step::Wait(told) => told.notified().await,
             Step::Close => return false,
             Step::Reset => {
                 let _ = self.stream.set_zero_linger();
@@ -244,7 +251,7 @@ impl Wire {
     }
 
     async fn flood(&mut self, piece: &[u8]) {
-        let piece = piece.repeat((64 << 10) / piece.len());
+        let piece = piece.repeat((64 << 10) / piece.len() + 1);
         while self.state.flooded.load(Ordering::SeqCst) < FLOOD_BYTES_MAX {
             if self.stream.write_all(&piece).await.is_err() {
                 return;
