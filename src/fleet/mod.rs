@@ -13,4 +13,5 @@ pub mod inbox;
 pub mod link;
 pub mod listing;
 pub mod session;
+pub mod supervisor;
 pub mod web;
