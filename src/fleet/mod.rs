@@ -11,3 +11,4 @@ pub mod era;
 pub mod error;
 pub mod link;
 pub mod listing;
+pub mod oauth;

@@ -1,0 +1,382 @@
+//! A server's authorization server: found, identified to, and asked for tokens.
+//!
+//! Owns: the use of rmcp's OAuth client, and the translation between its words and ours. rmcp does
+//! discovery (RFC 9728, RFC 8414, OpenID), PKCE, the `resource` parameter and the issuer's check; what
+//! it keeps between steps lies in a store in memory that nobody else reads.
+//! Must not know: when a token is wanted, where grants are kept, or who the person is.
+
+use std::sync::Arc;
+
+use reqwest::Url;
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, AuthorizationMetadata, AuthorizationMetadataSource,
+    ClientCredentialsConfig, CredentialStore, InMemoryCredentialStore, OAuthClientConfig, OAuthTokenResponse,
+    StoredCredentials,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::domain::clock::Timestamp;
+use crate::domain::grant::{Client, Grant, Secret, Tokens};
+
+use super::Identity;
+use super::error::{OAuthError, shown};
+use super::person::Redirect;
+use super::wire::{Trouble, Wire, host, is_passing};
+
+/// What colibri calls itself where it registers.
+const CLIENT_NAME: &str = "colibri";
+
+/// A token that can stand in a header, and that fits one.
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+
+/// An authorization server, as a server's metadata names it.
+pub(super) struct Authority {
+    manager: AuthorizationManager,
+    scratch: InMemoryCredentialStore,
+    metadata: AuthorizationMetadata,
+    /// Nothing was published; the addresses are those of the oldest revision's default.
+    is_guessed: bool,
+    server: Url,
+    wire: Arc<Wire>,
+}
+
+/// What an authorization server gave.
+pub(super) struct Obtained {
+    pub(super) tokens: Tokens,
+    pub(super) scopes: Vec<String>,
+}
+
+/// Why a refresh token bought nothing.
+pub(super) enum NotRefreshed {
+    /// It is of no use any more.
+    Rejected,
+    /// Something else.
+    Failed(OAuthError),
+}
+
+impl Authority {
+    /// Looks for the server's authorization server, beginning with what it said when it refused.
+    pub(super) async fn discover(
+        wire: &Arc<Wire>,
+        server: &Url,
+        challenge: Option<&str>,
+    ) -> Result<Self, OAuthError> {
+        let mut manager = manager(wire, server).await.map_err(|error| words(server, &error))?;
+        let scratch = InMemoryCredentialStore::new();
+        manager.set_credential_store(scratch.clone());
+        wire.take_trouble();
+        let found = manager.resolve_metadata_from_challenge(challenge).await;
+        let found = found.map_err(|error| explain(wire, server, Step::Discovery, error))?;
+        let metadata = found.metadata;
+        manager.set_metadata(metadata.clone());
+        let is_guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
+        let this =
+            Self { manager, scratch, metadata, is_guessed, server: server.clone(), wire: wire.clone() };
+        this.check_addresses()?;
+        Ok(this)
+    }
+
+    /// Who it says it is.
+    pub(super) fn issuer(&self) -> Option<&str> {
+        self.metadata.issuer.as_deref()
+    }
+
+    /// Metadata is words of a stranger: an address in it is opened only if it is one to open.
+    fn check_addresses(&self) -> Result<(), OAuthError> {
+        let metadata = &self.metadata;
+        let addresses = [Some(&metadata.authorization_endpoint), Some(&metadata.token_endpoint)];
+        for address in addresses.into_iter().chain([metadata.registration_endpoint.as_ref()]).flatten() {
+            let url = Url::parse(address)
+                .map_err(|_| OAuthError::Metadata("it names something that is no address".to_owned()))?;
+            if let Some(reason) = self.wire.reach().refuses(&url) {
+                return Err(OAuthError::Address { host: shown(&host(&url)), reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// The scopes of a login: those configured, else those the server demanded when it refused, else
+    /// those it publishes, else none.
+    pub(super) async fn scopes(&self, configured: &[String]) -> Vec<String> {
+        if configured.is_empty() {
+            return self.manager.select_initial_scopes(&[]).await;
+        }
+        let mut scopes = configured.to_vec();
+        self.add_offline_access(&mut scopes);
+        scopes
+    }
+
+    /// Without `offline_access` some authorization servers give no refresh token.
+    pub(super) fn add_offline_access(&self, scopes: &mut Vec<String>) {
+        let offered = self.metadata.scopes_supported.iter().flatten().any(|scope| scope == "offline_access");
+        if offered && !scopes.is_empty() && !scopes.iter().any(|scope| scope == "offline_access") {
+            scopes.push("offline_access".to_owned());
+        }
+    }
+
+    /// Settles who colibri is there, in the order of the specification: a client registered beforehand,
+    /// a client described by a document, a client registered now.
+    pub(super) async fn identify(
+        &mut self,
+        identity: &Identity,
+        redirect_uri: &str,
+        scopes: &[String],
+    ) -> Result<Client, OAuthError> {
+        let takes_documents = self.metadata.additional_fields.get("client_id_metadata_document_supported")
+            == Some(&json!(true));
+        let client = match (&identity.client_id, &identity.client_metadata_url) {
+            (Some(id), _) => Client { id: id.clone(), secret: identity.client_secret.clone() },
+            (None, Some(document)) if takes_documents => {
+                if !Url::parse(document).is_ok_and(|url| url.scheme() == "https" && url.path() != "/") {
+                    let message = "`oauth.clientMetadataUrl` must be an https address with a path";
+                    return Err(OAuthError::Settings(message.to_owned()));
+                }
+                Client { id: document.clone(), secret: None }
+            }
+            _ => self.register(redirect_uri, scopes).await?,
+        };
+        self.present(&client, redirect_uri)?;
+        Ok(client)
+    }
+
+    async fn register(&mut self, redirect_uri: &str, scopes: &[String]) -> Result<Client, OAuthError> {
+        if self.metadata.registration_endpoint.is_none() {
+            return Err(OAuthError::NoRegistration);
+        }
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        self.wire.take_trouble();
+        match self.manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await {
+            Ok(registered) => {
+                Ok(Client { id: registered.client_id, secret: registered.client_secret.map(Secret::new) })
+            }
+            // Where nothing was published, a guessed address that refuses says only that.
+            Err(_) if self.is_guessed => Err(OAuthError::NoMetadata),
+            Err(error) => Err(explain(&self.wire, &self.server, Step::Registration, error)),
+        }
+    }
+
+    /// Uses this client from now on.
+    pub(super) fn present(&mut self, client: &Client, redirect_uri: &str) -> Result<(), OAuthError> {
+        let mut config = OAuthClientConfig::new(client.id.clone(), redirect_uri);
+        if let Some(secret) = &client.secret {
+            config = config.with_client_secret(secret.expose());
+        }
+        self.manager.configure_client(config).map_err(|error| words(&self.server, &error))
+    }
+
+    /// The address to which a person is sent.
+    pub(super) async fn authorization_address(&self, scopes: &[String]) -> Result<Url, OAuthError> {
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let address = self.manager.get_authorization_url(&scopes).await;
+        let address = address.map_err(|error| explain(&self.wire, &self.server, Step::Discovery, error))?;
+        Url::parse(&address).map_err(|_| OAuthError::Metadata("its authorization address is none".to_owned()))
+    }
+
+    /// Exchanges what the person brought back for tokens.
+    pub(super) async fn exchange(
+        &self,
+        redirect: &Redirect,
+        state: &str,
+        now: Timestamp,
+    ) -> Result<Obtained, OAuthError> {
+        self.wire.take_trouble();
+        let issuer = redirect.issuer.as_deref();
+        let given = self.manager.exchange_code_for_token_with_issuer(&redirect.code, state, issuer).await;
+        let given = given.map_err(|error| self.no_token(error))?;
+        self.obtained(&given, now).await
+    }
+
+    /// Exchanges a grant's refresh token for new tokens. The caller has made sure of the issuer.
+    pub(super) async fn refresh(&mut self, grant: &Grant, now: Timestamp) -> Result<Obtained, NotRefreshed> {
+        let Some((tokens, refresh)) =
+            grant.tokens.as_ref().and_then(|held| Some((held, held.refresh.as_ref()?)))
+        else {
+            return Err(NotRefreshed::Rejected);
+        };
+        let (access, refresh) = (tokens.access.expose(), refresh.expose());
+        let held = json!({ "access_token": access, "token_type": "bearer", "refresh_token": refresh });
+        let held: OAuthTokenResponse =
+            serde_json::from_value(held).expect("it has the shape of a token response");
+        let stored = StoredCredentials::new(grant.client.id.clone(), Some(held), grant.scopes.clone(), None);
+        let failed = NotRefreshed::Failed;
+        let server = self.server.to_string();
+        self.present(&grant.client, &server).map_err(failed)?;
+        self.scratch.save(stored).await.map_err(|error| failed(words(&self.server, &error)))?;
+        self.wire.take_trouble();
+        match self.manager.refresh_token().await {
+            Ok(given) => self.obtained(&given, now).await.map_err(failed),
+            Err(AuthError::TokenRefreshRejected(_) | AuthError::AuthorizationRequired) => {
+                Err(NotRefreshed::Rejected)
+            }
+            Err(error) => Err(failed(self.no_token(error))),
+        }
+    }
+
+    /// Gets tokens for colibri itself, on nobody's behalf.
+    pub(super) async fn client_credentials(
+        &mut self,
+        client: &Client,
+        scopes: &[String],
+        now: Timestamp,
+    ) -> Result<Obtained, OAuthError> {
+        let Some(secret) = &client.secret else {
+            let message = "client credentials need `oauth.clientId` and `oauth.clientSecret`";
+            return Err(OAuthError::Settings(message.to_owned()));
+        };
+        let server = self.server.to_string();
+        self.present(client, &server)?;
+        let config = ClientCredentialsConfig::ClientSecret {
+            client_id: client.id.clone(),
+            client_secret: secret.expose().to_owned(),
+            scopes: scopes.to_vec(),
+            resource: Some(self.resource().await),
+        };
+        let ready = self.manager.validate_client_credentials_metadata(&config);
+        let ready = ready.and_then(|()| self.manager.configure_client_credentials(&config));
+        ready.map_err(|error| words(&self.server, &error))?;
+        self.wire.take_trouble();
+        let given = self.manager.exchange_client_credentials(&config).await;
+        let given = given.map_err(|error| self.no_token(error))?;
+        let mut obtained = self.obtained(&given, now).await?;
+        if obtained.scopes.is_empty() {
+            // Unsaid means: all that was asked for.
+            obtained.scopes = scopes.to_vec();
+        }
+        Ok(obtained)
+    }
+
+    /// The name that the server's metadata gives to the server. rmcp tells it nowhere but in the address
+    /// of a login.
+    async fn resource(&self) -> String {
+        let address =
+            self.manager.get_authorization_url(&[]).await.ok().and_then(|url| Url::parse(&url).ok());
+        let told = address.and_then(|url| {
+            url.query_pairs().find(|(name, _)| name == "resource").map(|(_, value)| value.into_owned())
+        });
+        told.unwrap_or_else(|| self.server.to_string())
+    }
+
+    async fn obtained(&self, given: &OAuthTokenResponse, now: Timestamp) -> Result<Obtained, OAuthError> {
+        let scopes = match self.scratch.load().await {
+            Ok(Some(stored)) => stored.granted_scopes,
+            _ => Vec::new(),
+        };
+        let unusable = |what: &str| OAuthError::Token {
+            host: self.token_host(),
+            code: Some(what.to_owned()),
+            passing: false,
+        };
+        let given: Given = serde_json::to_value(given)
+            .and_then(serde_json::from_value)
+            .map_err(|_| unusable("its answer has no token"))?;
+        if !given.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(unusable("the token is not a bearer token"));
+        }
+        let fits =
+            |token: &str| token.len() <= TOKEN_BYTES_MAX && token.bytes().all(|byte| byte.is_ascii_graphic());
+        if given.access_token.is_empty() || !fits(&given.access_token) {
+            return Err(unusable("the token cannot stand in a header"));
+        }
+        let expires_at =
+            given.expires_in.map(|seconds| Timestamp(now.0.saturating_add(seconds.saturating_mul(1000))));
+        let tokens = Tokens {
+            access: Secret::new(given.access_token),
+            refresh: given.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
+            received_at: now,
+            expires_at,
+        };
+        Ok(Obtained { tokens, scopes })
+    }
+
+    fn no_token(&self, error: AuthError) -> OAuthError {
+        explain(&self.wire, &self.server, Step::Token(&self.token_host()), error)
+    }
+
+    fn token_host(&self) -> String {
+        Url::parse(&self.metadata.token_endpoint).map_or_else(|_| host(&self.server), |url| host(&url))
+    }
+}
+
+/// What a token response holds, read as anybody else would read it.
+#[derive(Deserialize)]
+struct Given {
+    access_token: String,
+    token_type: String,
+    refresh_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+/// rmcp's own client is used only where private addresses are let in, which no other constructor of its
+/// manager can; it then takes our client, with our limits, names and redirects.
+async fn manager(wire: &Arc<Wire>, server: &Url) -> Result<AuthorizationManager, AuthError> {
+    if !wire.reach().allows_private() {
+        return AuthorizationManager::new_with_oauth_http_client(server.clone(), Arc::clone(wire) as _).await;
+    }
+    let mut manager = AuthorizationManager::new_allowing_private_addresses(server.clone()).await?;
+    manager.with_client(wire.client().clone())?;
+    Ok(manager)
+}
+
+/// What was being done.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Discovery,
+    Registration,
+    /// At this host.
+    Token(&'a str),
+}
+
+/// What an error of rmcp means. Its own words are used only where they can hold no secret.
+fn explain(wire: &Wire, server: &Url, step: Step<'_>, error: AuthError) -> OAuthError {
+    let error = match error {
+        AuthError::PkceUnsupported => return OAuthError::NoPkce,
+        AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => {
+            let received = Some(shown(&received_issuer));
+            return OAuthError::Issuer { expected: shown(&expected_issuer), received };
+        }
+        AuthError::AuthorizationServerMissingIssuer { expected_issuer } => {
+            return OAuthError::Issuer { expected: shown(&expected_issuer), received: None };
+        }
+        error => error,
+    };
+    match (wire.take_trouble(), step) {
+        (Some(Trouble::Unreachable { host, what }), _) => OAuthError::Unreachable { host, what },
+        (Some(Trouble::Address { host, reason }), _) => OAuthError::Address { host: shown(&host), reason },
+        (Some(Trouble::Refused { host, status, .. }), Step::Discovery | Step::Registration)
+            if is_passing(status) =>
+        {
+            OAuthError::Unreachable { host, what: format!("it answered {status}") }
+        }
+        (Some(Trouble::Refused { host, status, code, description }), Step::Registration) => {
+            let reason = match (code, description) {
+                (Some(code), Some(description)) => format!("{code}, {description}"),
+                (Some(said), None) | (None, Some(said)) => said,
+                (None, None) => format!("it answered {status}"),
+            };
+            OAuthError::Registration { host, reason: Some(reason) }
+        }
+        (Some(Trouble::Refused { host, status, code, .. }), Step::Token(_)) => {
+            let code = code.or_else(|| Some(format!("it answered {status}")));
+            OAuthError::Token { host, code, passing: is_passing(status) }
+        }
+        (None, Step::Registration) => OAuthError::Registration { host: host(server), reason: None },
+        (None, Step::Token(host)) => {
+            let code = Some("its answer cannot be read".to_owned());
+            OAuthError::Token { host: host.to_owned(), code, passing: false }
+        }
+        (_, Step::Discovery) => words(server, &error),
+    }
+}
+
+/// rmcp's words about metadata and settings; no token was in play. The server's own address may hold a
+/// key, so it is cut.
+fn words(server: &Url, error: &AuthError) -> OAuthError {
+    let text = match error {
+        AuthError::MetadataError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut bare = server.clone();
+    bare.set_query(None);
+    OAuthError::Metadata(shown(&text.replace(server.as_str(), bare.as_str())))
+}
