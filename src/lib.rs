@@ -24,8 +24,7 @@ pub mod app;
 
 pub mod cli;
 
-pub use fleet::bridge;
-
+pub use app::bridge;
 pub use app::{Server, StartError};
 pub use domain::audit::{AuditError, AuditSink, Enter, Exit, NoAudit, Pending};
 pub use domain::failure::Refusal;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use colibri::domain::audit::Pending;
 use colibri::domain::log::{Level, Logger};
-use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
+use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions, Executed};
 use colibri::fleet::era::Era;
 use colibri::fleet::error::Cause;
+use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::{Peer, pair};
-use colibri::fleet::link::{Incoming, Opened, Opener};
+use colibri::fleet::link::{Link, Opener};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -85,16 +86,20 @@ impl Script {
                 Do::Nothing => continue,
                 Do::End => return,
             };
-            let _ = peer.send.send(Incoming::Frame(Bytes::from(answer.to_string()))).await;
+            let _ = peer.send.send(Bytes::from(answer.to_string())).await;
         }
     }
 }
 
 impl Opener for Script {
-    fn open(&self) -> Pending<'_, Result<Opened, Cause>> {
-        let (opened, peer) = pair();
+    fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
+        let (link, peer) = pair(inbox);
         tokio::spawn(self.clone().serve(peer));
-        Box::pin(std::future::ready(Ok(opened)))
+        Box::pin(std::future::ready(Ok(link)))
+    }
+
+    fn transport(&self) -> &'static str {
+        "memory"
     }
 }
 
@@ -105,9 +110,16 @@ fn keeping() -> (Logger, Arc<Mutex<Vec<String>>>) {
     (Logger::new(Level::Debug, move |_, line| kept.lock().expect("sound").push(line.to_owned())), lines)
 }
 
+fn options(script: &Script) -> ConnectOptions {
+    ConnectOptions {
+        transport: Some(Box::new(script.clone())),
+        logger: Logger::silent(),
+        ..ConnectOptions::default()
+    }
+}
+
 async fn connect(script: &Script) -> Result<Bridge, BridgeError> {
-    let options = ConnectOptions { logger: Logger::silent(), ..ConnectOptions::default() };
-    Bridge::connect("memory:test", script, options).await
+    Bridge::connect("memory:test", options(script)).await
 }
 
 fn said(text: &str) -> Value {
@@ -172,11 +184,11 @@ async fn a_deadline_takes_the_request_back() {
     let script = Script::legacy([Do::Nothing]);
     let bridge = connect(&script).await.expect("it connects");
     let begun = Instant::now();
-    let options = CallOptions { timeout: Duration::from_millis(500), max_attempts: 1 };
+    let options = CallOptions { timeout: Some(Duration::from_millis(500)), max_attempts: 1, notices: None };
     let error = bridge.call_tool("t", &json!({}), options).await.expect_err("nothing answers");
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
     assert_eq!(error.source, Cause::TimedOut(Duration::from_millis(500)));
-    assert_eq!(bridge.client().connection.in_flight(), 0);
+    assert_eq!(bridge.client().connection().in_flight(), 0);
     // The cancellation is sent by a task of its own.
     while !script.methods().contains(&"notifications/cancelled".to_owned()) {
         tokio::task::yield_now().await;
@@ -193,12 +205,7 @@ async fn a_deadline_takes_the_request_back() {
 async fn connecting_has_one_attempt_and_one_deadline() {
     let silent = Script { discover: Do::Nothing, initialize: Do::Nothing, ..Script::legacy([]) };
     let begun = Instant::now();
-    let options = ConnectOptions {
-        timeout: Duration::from_secs(30),
-        logger: Logger::silent(),
-        ..ConnectOptions::default()
-    };
-    let Err(error) = Bridge::connect("memory:silent", &silent, options).await else {
+    let Err(error) = Bridge::connect("memory:silent", options(&silent)).await else {
         panic!("nobody answers")
     };
     assert_eq!(begun.elapsed(), Duration::from_secs(30));
@@ -216,7 +223,10 @@ async fn a_call_after_close_fails_at_once() {
     bridge.close().await;
     let begun = Instant::now();
     let error = bridge.call_tool("t", &json!({}), CallOptions::default()).await.expect_err("it is closed");
-    assert_eq!(error, BridgeError { source: Cause::Closed, attempts: 0, retryable: false });
+    assert_eq!(
+        error,
+        BridgeError { source: Cause::Closed, attempts: 0, retryable: false, executed: Executed::No }
+    );
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
@@ -225,10 +235,10 @@ async fn a_call_after_close_fails_at_once() {
 async fn the_log_lines_are_exact() {
     let script = Script::legacy([INTERNAL, INTERNAL, Do::Error(-32_602, "bad")]);
     let (logger, lines) = keeping();
-    let options = ConnectOptions { logger, era: Era::Legacy, ..ConnectOptions::default() };
-    let bridge = Bridge::connect("memory:log", &script, options).await.expect("it connects");
+    let options = ConnectOptions { logger, era: Era::Legacy, ..options(&script) };
+    let bridge = Bridge::connect("memory:log", options).await.expect("it connects");
     let two = CallOptions { max_attempts: 2, ..CallOptions::default() };
-    let _ = bridge.call_tool("t", &json!({}), two).await;
+    let _ = bridge.call_tool("t", &json!({}), two.clone()).await;
     let _ = bridge.call_tool("u", &json!({}), two).await;
     assert_eq!(
         *lines.lock().expect("sound"),

@@ -2,11 +2,14 @@
 //!
 //! Owns: which parts a running colibri is made of. Nothing below imports it.
 
+pub mod bridge;
 mod clock;
 mod handlers;
+mod reach;
 mod run;
 mod server;
 
 pub use clock::SystemClock;
+pub use reach::opener;
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

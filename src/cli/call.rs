@@ -3,12 +3,15 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::domain::tool::Definition;
+use crate::domain::log::Logger;
+use crate::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 
 use super::Session;
 use super::fault::{Exit, Fault};
 use super::invoke::at_desk;
 use super::out;
+use super::reach::{self, Extras};
+use super::serve::block_on;
 use super::tools::find;
 
 pub(super) const EXAMPLES: &str = "\
@@ -16,7 +19,11 @@ Examples:
   colibri call server_ping
   colibri call server_health --json
   colibri call some_tool title=Hello limit=5        values are JSON where the schema wants it, else text
-  colibri call some_tool --args '{\"limit\": 5}'";
+  colibri call some_tool --args '{\"limit\": 5}'
+  colibri call --server 'npx -y @modelcontextprotocol/server-everything' echo message=hi
+  colibri call --server https://example.com/mcp search query=birds
+
+With --server the call goes straight to that server, once, and is not put on record.";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -25,18 +32,26 @@ pub(super) struct Arguments {
     /// Arguments, as KEY=VALUE
     #[arg(value_name = "KEY=VALUE")]
     pairs: Vec<String>,
+    /// Call a tool of this server instead: its configured name, its address, or its command in quotes
+    #[arg(long, value_name = "SERVER")]
+    server: Option<String>,
+    #[command(flatten)]
+    extras: Extras,
     /// All arguments, as one JSON object
     #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
     args: Option<String>,
 }
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
-    let Arguments { tool, pairs, args } = arguments;
+    let Arguments { tool, pairs, server, extras, args } = arguments;
     let args = args.map(json_object).transpose()?;
+    if let Some(server) = server {
+        return elsewhere(session, &server, &extras, &tool, args, &pairs);
+    }
     let answer = at_desk(session, "colibri call", async |desk| {
         let json = match args {
             Some(json) => json,
-            None => object(find(&desk.calls, &tool).ok().as_ref(), &pairs)?,
+            None => object(find(&desk.calls, &tool).ok().as_ref().map(|tool| &tool.input_schema), &pairs)?,
         };
         desk.call(&tool, json).await
     })?;
@@ -45,6 +60,60 @@ pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> 
     }
     out::pretty(answer.inner())?;
     if answer.is_error() { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+}
+
+/// A tool of another server, called once: a person's call must not repeat an effect.
+fn elsewhere(
+    session: &Session,
+    server: &str,
+    extras: &Extras,
+    tool: &str,
+    args: Option<String>,
+    pairs: &[String],
+) -> Result<(), Fault> {
+    let (loaded, _) = session.load()?;
+    let reach = reach::named(server, &loaded.config, extras)?;
+    let options = ConnectOptions {
+        timeout: Some(loaded.config.mcp_timeout),
+        transport: Some(reach.opener),
+        logger: Logger::silent(),
+        ..ConnectOptions::default()
+    };
+    let failed = |error: BridgeError| reach::failed("cannot call a tool of", &reach.name, &error);
+    let result = block_on(async {
+        let bridge = Bridge::connect(&reach.name, options).await.map_err(failed)?;
+        let called = async {
+            let json = match args {
+                Some(json) => json,
+                None => object(schema(&bridge, tool).await?.as_ref(), pairs)?,
+            };
+            let arguments = serde_json::from_str(&json).expect("it was read as JSON, or made here");
+            let once = CallOptions { max_attempts: 1, ..CallOptions::default() };
+            bridge.call_tool(tool, &arguments, once).await.map_err(failed)
+        };
+        let called = called.await;
+        bridge.close().await;
+        called
+    })??;
+    let value: Value = serde_json::from_slice(&result).unwrap_or_default();
+    if session.json {
+        // As the server wrote it: a number that no machine holds stays what it is.
+        out::line(&String::from_utf8_lossy(&result))?;
+    } else {
+        out::pretty(&value)?;
+    }
+    if value["isError"] == true { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+}
+
+/// The input schema of a tool, so that `limit=5` becomes a number where one is wanted.
+async fn schema(bridge: &Bridge, tool: &str) -> Result<Option<Value>, Fault> {
+    let listed = bridge
+        .tools()
+        .await
+        .map_err(|error| reach::failed("cannot list the tools of", bridge.url(), &error))?;
+    let definition = listed.tools.iter().find(|listed| listed.name == tool);
+    let definition = definition.and_then(|tool| serde_json::from_str::<Value>(tool.definition.get()).ok());
+    Ok(definition.map(|mut definition| definition["inputSchema"].take()))
 }
 
 /// Whether it is JSON at all is between the typist and the shell's quotes; what is in it, between the
@@ -60,13 +129,13 @@ fn json_object(text: String) -> Result<String, Fault> {
 
 /// `k=v` pairs as an object. A value is text where the schema says so; elsewhere it is JSON if it
 /// reads as JSON.
-fn object(tool: Option<&Definition>, pairs: &[String]) -> Result<String, Fault> {
+fn object(schema: Option<&Value>, pairs: &[String]) -> Result<String, Fault> {
     let mut object = Map::new();
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(Fault::new(Exit::Usage, format!("`{}` is not KEY=VALUE", out::visible(pair))));
         };
-        let kind = tool.map_or(&Value::Null, |tool| &tool.input_schema["properties"][key]["type"]);
+        let kind = schema.map_or(&Value::Null, |schema| &schema["properties"][key]["type"]);
         let parsed = match kind {
             Value::String(kind) if kind == "string" => None,
             // Text that may be absent: only `null` is not text.

@@ -13,6 +13,7 @@ use crate::store::StoreError;
 pub(super) enum Exit {
     Unexpected = 1,
     Usage = 2,
+    AuthenticationNeeded = 3,
     Unreachable = 4,
     ToolError = 5,
     VerificationFailed = 6,

@@ -12,6 +12,7 @@ mod fault;
 mod invoke;
 mod out;
 mod probe;
+mod reach;
 mod serve;
 mod session;
 mod skill;

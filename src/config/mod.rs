@@ -32,7 +32,7 @@ use serde_json::json;
 pub use keys::{Audit, Limits, Millis, Naming, Queue};
 pub use layers::Looked;
 pub use problem::{ConfigError, Origin, Problem};
-pub use process::{from_process, inherited_environment, os_user};
+pub use process::{expand, from_process, inherited_environment, os_user, variable};
 pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 
+use super::expand::Variables;
 use super::problem::{ConfigError, Problem};
 use super::{Flags, Loaded, load};
 
@@ -25,6 +26,21 @@ pub fn from_process(flags: &Flags) -> Result<Loaded, ConfigError> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.or_else(|| Some(passwd()?.home));
     load(flags, &env, &cwd, home.as_deref())
+}
+
+/// One variable, if it is set and is text.
+#[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A text of the command line with its variables filled in, so that a secret need not be typed.
+#[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
+pub fn expand(text: &str) -> Result<String, String> {
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let cwd = std::env::current_dir().unwrap_or_default();
+    Variables::new(&env.collect(), &cwd, None).expand(text)
 }
 
 /// What a server inherits of colibri's environment: what programs need to find their files, their

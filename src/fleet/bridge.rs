@@ -10,19 +10,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::domain::log::{Level, Logger};
-use crate::mcp::request::{Client, call_params};
+use crate::mcp::request::Client;
 use crate::mcp::revision::Revision;
 
-use super::connection::{Deaf, Handler, Session};
-use super::era::{Era, introduce};
-use super::error::{Cause, Verdict};
-use super::link::Opener;
-use super::listing::{Tools, tools};
+pub use super::era::Era;
+pub use super::error::{Cause, Executed};
+pub use super::inbox::{Handler, Notice};
+pub use super::listing::{Tool, Tools};
+pub use super::session::{Request, Session};
 
-/// The default deadline of connecting and of each attempt, unless `COLIBRI_MCP_TIMEOUT` says otherwise.
+use super::era::introduce;
+use super::error::Verdict;
+use super::inbox::Deaf;
+use super::link::{self, Opener};
+use super::listing::tools;
+use super::web::shown;
+
+/// The deadline of connecting and of each attempt, if nobody says.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What says otherwise: a positive number of milliseconds.
+pub const TIMEOUT_VARIABLE: &str = "COLIBRI_MCP_TIMEOUT";
 
 /// Attempts of a call, if nobody says.
 pub const ATTEMPTS: u32 = 3;
@@ -41,12 +52,23 @@ pub struct BridgeError {
     pub attempts: u32,
     /// Whether the attempts ran out on something that may go better later.
     pub retryable: bool,
+    /// Whether the server may have done what was asked, in any of the attempts.
+    pub executed: Executed,
 }
+
+/// Looks a variable of the environment up.
+pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// How to connect.
 pub struct ConnectOptions {
-    /// How long connecting may take.
-    pub timeout: Duration,
+    /// How long connecting may take; else `COLIBRI_MCP_TIMEOUT` of the environment, else 30 s. It is
+    /// also the deadline of a call that has none.
+    pub timeout: Option<Duration>,
+    /// Where that variable is looked up. The default has none.
+    pub environment: Environment,
+    /// What carries the messages; by default what the address says: Streamable HTTP for `http(s)`, a
+    /// WebSocket for `ws(s)`.
+    pub transport: Option<Box<dyn Opener>>,
     /// What is known of the server's family.
     pub era: Era,
     /// Who we are.
@@ -61,7 +83,9 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         let (name, version) = ("colibri".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         Self {
-            timeout: TIMEOUT,
+            timeout: None,
+            environment: Arc::new(|_| None),
+            transport: None,
             era: Era::Auto,
             client: Client { name, version, capabilities: json!({}) },
             handler: Arc::new(Deaf),
@@ -73,18 +97,37 @@ impl Default for ConnectOptions {
     }
 }
 
+impl ConnectOptions {
+    fn deadline(&self) -> Result<Duration, Cause> {
+        let set = || (self.environment)(TIMEOUT_VARIABLE);
+        let Some(text) = self.timeout.is_none().then(set).flatten() else {
+            return Ok(self.timeout.unwrap_or(TIMEOUT));
+        };
+        let millis = text.trim().parse().ok().filter(|millis: &u64| *millis > 0);
+        millis.map(Duration::from_millis).ok_or_else(|| {
+            let shown: String = text.chars().take(40).collect();
+            Cause::Invalid(format!(
+                "{TIMEOUT_VARIABLE} must be a positive number of milliseconds, not `{}`",
+                shown.escape_debug()
+            ))
+        })
+    }
+}
+
 /// How to call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CallOptions {
-    /// The deadline of each attempt.
-    pub timeout: Duration,
+    /// The deadline of each attempt; by default that of connecting.
+    pub timeout: Option<Duration>,
     /// At least 1.
     pub max_attempts: u32,
+    /// Where progress and log messages of the call go.
+    pub notices: Option<mpsc::Sender<Notice>>,
 }
 
 impl Default for CallOptions {
     fn default() -> Self {
-        Self { timeout: TIMEOUT, max_attempts: ATTEMPTS }
+        Self { timeout: None, max_attempts: ATTEMPTS, notices: None }
     }
 }
 
@@ -92,29 +135,28 @@ impl Default for CallOptions {
 pub struct Bridge {
     url: String,
     session: Session,
+    timeout: Duration,
     logger: Logger,
     closed: AtomicBool,
 }
 
 impl Bridge {
-    /// Opens a link, introduces us, and gives the bridge. `url` is for people: what is on the other side.
-    pub async fn connect(
-        url: &str,
-        opener: &dyn Opener,
-        options: ConnectOptions,
-    ) -> Result<Self, BridgeError> {
-        let ConnectOptions { timeout, era, client, handler, logger } = options;
-        logger.info(format_args!("[mcp-bridge] connecting to {url}"));
-        let session =
-            introduce(opener, era, Arc::new(client), handler, &logger, timeout).await.map_err(|source| {
-                let retryable = source.verdict() != Verdict::Final;
-                BridgeError { source, attempts: 1, retryable }
-            })?;
-        logger.info(format_args!("[mcp-bridge] connected to {url}"));
-        Ok(Self { url: url.to_owned(), session, logger, closed: AtomicBool::new(false) })
+    /// Opens a link, introduces us, and gives the bridge.
+    pub async fn connect(url: &str, options: ConnectOptions) -> Result<Self, BridgeError> {
+        let opened = async {
+            let timeout = options.deadline()?;
+            let ConnectOptions { transport, era, client, handler, logger, .. } = options;
+            let opener = transport.map_or_else(|| link::for_address(url), Ok)?;
+            logger.info(format_args!("[mcp-bridge] connecting to {}", shown(url)));
+            let session =
+                introduce(opener.as_ref(), era, Arc::new(client), handler, &logger, timeout).await?;
+            logger.info(format_args!("[mcp-bridge] connected to {}", shown(url)));
+            Ok(Self { url: url.to_owned(), session, timeout, logger, closed: AtomicBool::new(false) })
+        };
+        opened.await.map_err(|source| failed_once(source, Executed::No))
     }
 
-    /// What is on the other side.
+    /// What is on the other side, as it was given.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -126,17 +168,13 @@ impl Bridge {
 
     /// The revision spoken.
     pub fn revision(&self) -> &'static Revision {
-        self.session.revision
+        self.session.revision()
     }
 
     /// All tools of the server.
-    pub async fn tools(&self, timeout: Duration) -> Result<Tools, BridgeError> {
-        let failed = |source: Cause| BridgeError {
-            retryable: source.verdict() != Verdict::Final,
-            source,
-            attempts: 1,
-        };
-        tools(&self.session, timeout).await.map_err(failed)
+    pub async fn tools(&self) -> Result<Tools, BridgeError> {
+        let listed = tools(&self.session, self.timeout).await;
+        listed.map_err(|source| failed_once(source, Executed::No))
     }
 
     /// Calls a tool; gives the server's result whole, as the bytes it sent. What may go better is
@@ -147,35 +185,39 @@ impl Bridge {
         arguments: &Value,
         options: CallOptions,
     ) -> Result<Bytes, BridgeError> {
-        let params = call_params(name, arguments.to_string().as_bytes());
+        let arguments = arguments.to_string();
+        let timeout = options.timeout.unwrap_or(self.timeout);
         let max_attempts = options.max_attempts.max(1);
-        let mut attempt = 0;
+        let (mut attempts, mut executed) = (0, Executed::No);
         loop {
+            let failed =
+                |source, attempts, retryable, executed| BridgeError { source, attempts, retryable, executed };
             if self.closed.load(Ordering::Acquire) {
-                return Err(BridgeError { source: Cause::Closed, attempts: attempt, retryable: false });
+                return Err(failed(Cause::Closed, attempts, false, executed));
             }
-            attempt += 1;
-            self.logger.info(format_args!("[mcp-bridge] callTool {name} attempt {attempt}/{max_attempts}"));
-            let source = match self.session.request("tools/call", Some(&params), None, options.timeout).await
-            {
+            attempts += 1;
+            self.logger.info(format_args!("[mcp-bridge] callTool {name} attempt {attempts}/{max_attempts}"));
+            let notices = options.notices.clone();
+            let source = match self.session.call(name, arguments.as_bytes(), notices, timeout).await {
                 Ok(result) => return Ok(result),
                 Err(source) => source,
             };
-            let retryable = match source.verdict() {
+            executed = executed.or(source.executed());
+            let is_last = match source.verdict() {
                 Verdict::Final => {
                     self.logger
                         .warn(format_args!("[mcp-bridge] callTool {name} non-retryable error: {source}"));
-                    return Err(BridgeError { source, attempts: attempt, retryable: false });
+                    return Err(failed(source, attempts, false, executed));
                 }
-                Verdict::Lost => false,
-                Verdict::Transient => attempt < max_attempts,
+                Verdict::Lost => true,
+                Verdict::Transient => attempts >= max_attempts,
             };
-            if !retryable {
+            if is_last {
                 self.logger
-                    .warn(format_args!("[mcp-bridge] callTool {name} failed after {attempt} attempt(s)"));
-                return Err(BridgeError { source, attempts: attempt, retryable: true });
+                    .warn(format_args!("[mcp-bridge] callTool {name} failed after {attempts} attempt(s)"));
+                return Err(failed(source, attempts, true, executed));
             }
-            let delay = delay_ms(attempt);
+            let delay = delay_ms(attempts, source.retry_after(), timeout);
             self.logger.info(format_args!("[mcp-bridge] retrying in {delay}ms (error: {source})"));
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
@@ -184,26 +226,43 @@ impl Bridge {
     /// Ends the connection and everything behind it. May be called any number of times.
     pub async fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.session.connection.close().await;
+        self.session.connection().close().await;
     }
 }
 
-/// Before attempt n+1: 1000·2^(n-1) ms, saturating.
-fn delay_ms(attempt: u32) -> u64 {
-    1u64.checked_shl(attempt - 1).map_or(u64::MAX, |factor| FIRST_DELAY_MS.saturating_mul(factor))
+fn failed_once(source: Cause, executed: Executed) -> BridgeError {
+    BridgeError { retryable: source.verdict() != Verdict::Final, source, attempts: 1, executed }
+}
+
+/// Before attempt n+1: 1000·2^(n-1) ms, saturating; or what the server asked for, if that is longer
+/// and within the deadline.
+fn delay_ms(attempt: u32, retry_after: Option<Duration>, deadline: Duration) -> u64 {
+    let ours = 1u64.checked_shl(attempt - 1).map_or(u64::MAX, |factor| FIRST_DELAY_MS.saturating_mul(factor));
+    let theirs = retry_after.filter(|theirs| *theirs <= deadline).unwrap_or_default();
+    ours.max(theirs.as_millis() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// BR-6: the delays double, and never overflow.
+    /// BR-6: the delays double, and never overflow; a server's wish counts if it is longer and within
+    /// the deadline.
     #[test]
     fn delays_double_and_saturate() {
-        for (attempt, delay) in
-            [(1, 1000), (2, 2000), (3, 4000), (10, 512_000), (64, u64::MAX), (100, u64::MAX)]
-        {
-            assert_eq!(delay_ms(attempt), delay, "before attempt {}", attempt + 1);
+        for (attempt, wish, delay) in [
+            (1, None, 1000),
+            (2, None, 2000),
+            (3, None, 4000),
+            (10, None, 512_000),
+            (64, None, u64::MAX),
+            (100, None, u64::MAX),
+            (1, Some(7), 7000),
+            (3, Some(1), 4000),
+            (1, Some(31), 1000),
+        ] {
+            let wish = wish.map(Duration::from_secs);
+            assert_eq!(delay_ms(attempt, wish, TIMEOUT), delay, "before attempt {}", attempt + 1);
         }
     }
 }

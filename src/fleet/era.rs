@@ -10,12 +10,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::domain::log::Logger;
 use crate::mcp::error::code;
-use crate::mcp::request::{Client, initialize_params, meta};
-use crate::mcp::revision::{Family, LEGACY, REVISIONS, Revision, known, modern};
+use crate::mcp::request::{Client, meta_members};
+use crate::mcp::revision::{Family, REVISIONS, Revision, known, modern};
 
-use super::connection::{Ask, Connection, Handler, Session};
+use super::connection::{Ask, Connection};
 use super::error::Cause;
+use super::inbox::Handler;
 use super::link::Opener;
+use super::session::{Session, initialize};
 
 /// A server that says nothing to `server/discover` for this long is asked with `initialize`.
 pub const PROBE_SILENCE: Duration = Duration::from_secs(10);
@@ -60,7 +62,21 @@ struct Meeting<'o> {
 
 impl Meeting<'_> {
     async fn meet(&self, era: Era) -> Result<Session, Cause> {
-        let connection = self.open().await?;
+        match self.meet_by(self.opener, era).await {
+            // It exits on what it does not know: it is started again, and asked the old way.
+            Err(Cause::Gone(_)) if era == Era::Auto => self.meet_by(self.opener, Era::Legacy).await,
+            // It does not know this transport; perhaps the one before it.
+            Err(Cause::Http { status: 400 | 404 | 405, .. }) if let Some(older) = self.opener.older() => {
+                self.meet_by(older.as_ref(), Era::Legacy).await
+            }
+            met => met,
+        }
+    }
+
+    async fn meet_by(&self, opener: &dyn Opener, era: Era) -> Result<Session, Cause> {
+        let opening = Connection::open(opener, Arc::clone(&self.handler), self.logger.clone());
+        let late = || Cause::TimedOut(Duration::ZERO);
+        let connection = timeout_at(self.until, opening).await.map_err(|_| late())??;
         let asked = async {
             match era {
                 Era::Legacy => self.initialize(&connection).await,
@@ -68,24 +84,7 @@ impl Meeting<'_> {
             }
         };
         // Only the asking is cut by the deadline, never the closing after it.
-        let met = timeout_at(self.until, asked).await.unwrap_or(Err(Cause::TimedOut(Duration::ZERO)));
-        match met {
-            // It exits on what it does not know: it is started again, and asked the old way.
-            Err(Cause::Gone(_)) if era == Era::Auto => {
-                connection.close().await;
-                let connection = self.open().await?;
-                let met = self.initialize(&connection).await;
-                self.or_closed(met, &connection).await
-            }
-            met => self.or_closed(met, &connection).await,
-        }
-    }
-
-    async fn or_closed(
-        &self,
-        met: Result<Session, Cause>,
-        connection: &Connection,
-    ) -> Result<Session, Cause> {
+        let met = timeout_at(self.until, asked).await.unwrap_or_else(|_| Err(late()));
         if met.is_err() {
             connection.close().await;
         }
@@ -95,22 +94,37 @@ impl Meeting<'_> {
     /// The modern question first. After an error it cannot be, or after silence, the old way; a late
     /// answer to the modern question still counts.
     async fn probe(&self, connection: &Connection, era: Era) -> Result<Session, Cause> {
-        let ask = Ask { meta: meta(modern(), &self.client, None), ..Ask::default() };
-        let mut discover = pin!(connection.request("server/discover", ask, self.left()));
-        let Ok(answered) = timeout(PROBE_SILENCE, &mut discover).await else {
+        let meta = meta_members(modern(), &self.client);
+        let ask = || Ask { meta: &meta, ..Ask::default() };
+        let mut discover = pin!(connection.request("server/discover", ask(), self.left()));
+        let Ok(mut answered) = timeout(PROBE_SILENCE, &mut discover).await else {
             let mut initialize = pin!(self.initialize(connection));
             return tokio::select! {
                 biased;
-                Ok(introduction) = &mut discover => self.discovered(connection, introduction),
+                Ok(introduction) = &mut discover => self.discovered(connection, era, introduction).await,
                 met = &mut initialize => met,
             };
         };
+        // Only a modern server has this code. If it speaks ours after all, it is asked once more.
+        if let Err(Cause::Answered { code: code::UNSUPPORTED_PROTOCOL_VERSION, raw, .. }) = &answered {
+            let supported = supported(raw);
+            if !supported.contains(&modern().date.to_owned()) {
+                return Err(versions(&supported.join(", ")));
+            }
+            answered = connection.request("server/discover", ask(), self.left()).await;
+        }
         match answered {
-            Ok(introduction) => self.discovered(connection, introduction),
-            // Only a modern server has this code.
-            Err(Cause::Answered { code: code::UNSUPPORTED_PROTOCOL_VERSION, raw, .. }) => Err(versions(&raw)),
+            Ok(introduction) => self.discovered(connection, era, introduction).await,
+            // These say that it is modern, and that something is wrong all the same.
+            Err(
+                cause @ Cause::Answered {
+                    code: code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY, ..
+                },
+            ) => Err(cause),
             // Any other error: never key on one code.
-            Err(Cause::Answered { .. } | Cause::Protocol(_) | Cause::Network(_)) if era == Era::Auto => {
+            Err(Cause::Answered { .. } | Cause::Protocol(_) | Cause::Http { status: 400..=501, .. })
+                if era == Era::Auto =>
+            {
                 self.initialize(connection).await
             }
             Err(Cause::Answered { .. }) => Err(versions("only revisions that begin with initialize")),
@@ -118,36 +132,53 @@ impl Meeting<'_> {
         }
     }
 
-    fn discovered(&self, connection: &Connection, introduction: Bytes) -> Result<Session, Cause> {
-        let offered: Value = serde_json::from_slice(&introduction).unwrap_or_default();
-        let offered = offered["supportedVersions"].as_array().cloned().unwrap_or_default();
-        if offered.iter().any(|version| version == modern().date) {
-            return Ok(self.session(connection, modern(), introduction));
+    async fn discovered(
+        &self,
+        connection: &Connection,
+        era: Era,
+        introduction: Bytes,
+    ) -> Result<Session, Cause> {
+        let result: Value = serde_json::from_slice(&introduction).unwrap_or_default();
+        if !result["supportedVersions"].is_array() && era == Era::Auto {
+            // It answers anything with something. What it does not say, it does not mean.
+            return self.initialize(connection).await;
         }
-        Err(versions(&Value::from(offered).to_string()))
-    }
-
-    async fn open(&self) -> Result<Connection, Cause> {
-        let opened = self.opener.open().await?;
-        Ok(Connection::new(opened, Arc::clone(&self.handler), self.logger.clone()))
-    }
-
-    fn session(&self, connection: &Connection, revision: &'static Revision, introduction: Bytes) -> Session {
-        Session { connection: connection.clone(), revision, client: Arc::clone(&self.client), introduction }
+        let offered = texts(&result["supportedVersions"]);
+        if !offered.contains(&modern().date.to_owned()) {
+            return Err(versions(&offered.join(", ")));
+        }
+        self.session(connection, modern(), introduction).await
     }
 
     async fn initialize(&self, connection: &Connection) -> Result<Session, Cause> {
-        let params = initialize_params(&LEGACY, &self.client);
-        let ask = Ask { params: Some(&params), ..Ask::default() };
-        let introduction = connection.request("initialize", ask, self.left()).await?;
-        let revision = agreed(&introduction)?;
-        connection.notify("notifications/initialized", None, None).await?;
-        Ok(self.session(connection, revision, introduction))
+        let introduction = initialize(connection, &self.client, self.left()).await?;
+        self.session(connection, agreed(&introduction)?, introduction).await
+    }
+
+    async fn session(
+        &self,
+        connection: &Connection,
+        revision: &'static Revision,
+        introduction: Bytes,
+    ) -> Result<Session, Cause> {
+        let (client, handler) = (Arc::clone(&self.client), Arc::clone(&self.handler));
+        Session::begin(connection.clone(), revision, client, handler, introduction).await
     }
 
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
+}
+
+/// What a modern server says it speaks when it refuses a revision.
+fn supported(error: &str) -> Vec<String> {
+    let error: Value = serde_json::from_str(error).unwrap_or_default();
+    texts(&error["data"]["supported"])
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 /// The revision that the server chose, if we speak it.

@@ -1,34 +1,80 @@
 //! Links: what carries frames to a server and back. One frame is one JSON-RPC message.
 //!
-//! A link knows bytes, not requests. Whoever opens one gets the sending side as a [`Link`] and the
-//! receiving side as a channel of [`Incoming`].
+//! A link knows bytes, not what they ask for. Whoever opens one gets the sending side as a [`Link`];
+//! what comes back goes into the [`Inbox`] that the link was opened with.
 
+pub mod http;
 pub mod memory;
+pub mod sse;
 pub mod stdio;
+pub mod websocket;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
 
 use crate::domain::audit::Pending;
+use crate::mcp::revision::Revision;
 
-/// Frames read ahead of whoever reads them. Little, so that a flood is soon held up at its source.
-pub(crate) const FRAMES_AHEAD: usize = 32;
+use super::error::Cause;
+use super::inbox::Inbox;
+use super::web::Endpoint;
 
-/// What comes from a server.
+use http::Http;
+use websocket::WebSocket;
+
+/// A message on its way to a server.
 #[derive(Debug)]
-pub enum Incoming {
-    /// One frame.
-    Frame(Bytes),
-    /// A frame longer than the limit was skipped.
-    TooLong,
-    /// Nothing more will come, for this reason.
-    Ended(String),
+pub struct Outgoing<'a> {
+    /// The message.
+    pub frame: Bytes,
+    /// What a link that has headers repeats there.
+    pub about: About<'a>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug)]
+pub enum About<'a> {
+    /// Wants an answer.
+    Request {
+        /// Our id.
+        id: u64,
+        /// What is asked.
+        method: &'a str,
+        /// Of which tool, prompt or resource.
+        name: Option<&'a str>,
+        /// Arguments that the server wants to see in headers: the header, and its encoded value.
+        mirrored: &'a [(String, String)],
+    },
+    /// Wants none.
+    Notification {
+        /// What is told.
+        method: &'a str,
+    },
+    /// Our answer to a request of the server's.
+    Answer,
 }
 
 /// The sending side of a link.
 pub trait Link: Send + Sync {
-    /// Sends one frame. An error means that the link is gone, for this reason.
-    fn send(&self, frame: Bytes) -> Pending<'_, Result<(), String>>;
+    /// Sends one message. Where each request has an exchange of its own, this is the exchange: it
+    /// returns when the answer is in the inbox, and giving it up ends the exchange.
+    fn send<'a>(&'a self, outgoing: Outgoing<'a>) -> Pending<'a, Result<(), Cause>>;
+
+    /// Whether giving up a `send` already tells the server, so that no message has to.
+    fn takes_back_by_leaving(&self) -> bool {
+        false
+    }
+
+    /// The two sides have agreed on a revision.
+    fn introduced(&self, revision: &'static Revision) {
+        let _ = revision;
+    }
+
+    /// The introduction is over: from now on the server may speak without being asked.
+    fn listen(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Ends the link and everything behind it; returns when nothing is left. May be called again.
     fn close(&self) -> Pending<'_, ()>;
@@ -39,16 +85,26 @@ pub trait Link: Send + Sync {
     }
 }
 
-/// An open link.
-pub struct Opened {
-    /// Its sending side.
-    pub link: Box<dyn Link>,
-    /// Its receiving side.
-    pub incoming: mpsc::Receiver<Incoming>,
-}
-
 /// How a link is opened; and opened again, if the first was spoilt by a probe.
 pub trait Opener: Send + Sync {
     /// Opens it.
-    fn open(&self) -> Pending<'_, Result<Opened, super::error::Cause>>;
+    fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>>;
+
+    /// An older way to reach the same server, for when it does not know this one.
+    fn older(&self) -> Option<Box<dyn Opener>> {
+        None
+    }
+
+    /// The name of the transport, for people.
+    fn transport(&self) -> &'static str;
+}
+
+/// The link that an address asks for.
+pub fn for_address(url: &str) -> Result<Box<dyn Opener>, Cause> {
+    Endpoint::new(url).map(for_endpoint)
+}
+
+/// The same, with headers and credentials: Streamable HTTP, or a WebSocket.
+pub fn for_endpoint(endpoint: Endpoint) -> Box<dyn Opener> {
+    if endpoint.is_websocket() { Box::new(WebSocket(endpoint)) } else { Box::new(Http(endpoint)) }
 }

@@ -1,16 +1,20 @@
 //! Listing what a server offers, through all its pages, and no further than is sensible.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use jsonschema::error::ValidationErrorKind;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::domain::ledger::clip;
+use crate::mcp::headers::{Mirror, mirrors};
+use crate::mcp::revision::Family;
 
-use super::connection::Session;
 use super::error::Cause;
+use super::session::{Request, Session};
 
 /// Pages of one list. A server with more is broken, or hostile.
 pub const PAGES_MAX: usize = 1000;
@@ -46,19 +50,28 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
     }
     let until = Instant::now() + deadline;
     let mut listed = Tools::default();
+    // Before this family, the annotation meant nothing.
+    let has_mirrors = session.revision().family == Family::Modern;
+    let mut mirrored = HashMap::new();
     let (mut cursor, mut seen, mut names) = (None::<String>, HashSet::new(), HashSet::new());
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         let left = until.saturating_duration_since(Instant::now());
-        let page = session.request("tools/list", params.as_ref().map(String::as_bytes), None, left).await?;
+        let request = Request { params: params.as_ref().map(String::as_bytes), ..Request::default() };
+        let page = session.request("tools/list", request, left).await?;
         let page: Page =
             serde_json::from_slice(&page).map_err(|error| Cause::Protocol(format!("tools/list: {error}")))?;
         for definition in page.tools {
-            match usable(&definition) {
-                Ok(name) if !names.insert(name.clone()) => {
+            match usable(&definition, has_mirrors) {
+                Ok((name, _)) if !names.insert(name.clone()) => {
                     listed.left_out.push(format!("{}: listed twice", clip(&name)));
                 }
-                Ok(name) => listed.tools.push(Tool { name, definition }),
+                Ok((name, mirrors)) => {
+                    if !mirrors.is_empty() {
+                        mirrored.insert(name.clone(), Arc::from(mirrors));
+                    }
+                    listed.tools.push(Tool { name, definition });
+                }
                 Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
             }
         }
@@ -66,7 +79,10 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
             return Err(Cause::Protocol(format!("tools/list: more than {TOOLS_MAX} tools")));
         }
         match page.next_cursor.filter(|cursor| !cursor.is_empty()) {
-            None => return Ok(listed),
+            None => {
+                session.mirror(mirrored);
+                return Ok(listed);
+            }
             Some(next) if !seen.insert(next.clone()) => {
                 return Err(Cause::Protocol("tools/list: the same cursor came twice".to_owned()));
             }
@@ -76,8 +92,9 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
     Err(Cause::Protocol(format!("tools/list: more than {PAGES_MAX} pages")))
 }
 
-/// The name of a tool that can be called; one bad tool does not cost the others.
-fn usable(definition: &RawValue) -> Result<String, String> {
+/// The name of a tool that can be called, and the arguments its server wants in headers; one bad tool
+/// does not cost the others.
+fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirror>), String> {
     #[derive(Deserialize)]
     struct Definition {
         name: String,
@@ -91,7 +108,12 @@ fn usable(definition: &RawValue) -> Result<String, String> {
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));
     }
-    jsonschema::draft202012::new(&input_schema)
-        .map_err(|error| format!("{name}: its input schema: {error}"))?;
-    Ok(name)
+    match jsonschema::draft202012::new(&input_schema) {
+        Ok(_) => {}
+        // It refers to another document, which is never fetched: its server checks the arguments.
+        Err(error) if matches!(error.kind(), ValidationErrorKind::Referencing(_)) => {}
+        Err(error) => return Err(format!("{name}: its input schema: {error}")),
+    }
+    let mirrors = if has_mirrors { mirrors(&input_schema) } else { Ok(Vec::new()) };
+    mirrors.map(|mirrors| (name.clone(), mirrors)).map_err(|reason| format!("{name}: {reason}"))
 }

@@ -194,9 +194,15 @@ pub fn filed_under(url: &str) -> Result<String, OAuthError> {
 
 fn address(url: &str) -> Result<Url, OAuthError> {
     let wrong = |what: &str| OAuthError::Settings(format!("the server's address {what}"));
-    let mut url = Url::parse(url).map_err(|_| wrong("is not one"))?;
+    let url = url.trim();
+    // Metadata and refusals come by HTTP; what a WebSocket is, it becomes after that.
+    let plain = [("ws://", "http://"), ("wss://", "https://")].into_iter().find_map(|(socket, plain)| {
+        let head = url.get(..socket.len())?;
+        head.eq_ignore_ascii_case(socket).then(|| format!("{plain}{}", &url[socket.len()..]))
+    });
+    let mut url = Url::parse(plain.as_deref().unwrap_or(url)).map_err(|_| wrong("is not one"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(wrong("is neither http nor https"));
+        return Err(wrong("is none of http, https, ws and wss"));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("holds a user name or a password"));
@@ -394,6 +400,7 @@ mod tests {
         let filed = |url: &str| filed_under(url).map_err(|error| error.to_string());
         assert_eq!(filed("HTTPS://Example.com:443").as_deref(), Ok("https://example.com/"));
         assert_eq!(filed("http://example.com/mcp#x").as_deref(), Ok("http://example.com/mcp"));
+        assert_eq!(filed("WSS://example.com/mcp").as_deref(), Ok("https://example.com/mcp"));
         assert_eq!(filed("http://example.com/mcp?a=b").as_deref(), Ok("http://example.com/mcp?a=b"));
         for wrong in ["example.com", "ftp://example.com", "file:///x", "https://me:canary@example.com", ""] {
             let refused = filed(wrong).unwrap_err();

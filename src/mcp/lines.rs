@@ -27,12 +27,19 @@ pub struct Lines {
     partial: BytesMut,
     /// The line we are in was too long.
     skipping: bool,
+    /// Whether an empty line means something.
+    keeps_empty: bool,
 }
 
 impl Lines {
     /// Frames of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, chunk: Bytes::new(), partial: BytesMut::new(), skipping: false }
+        Self { limit, chunk: Bytes::new(), partial: BytesMut::new(), skipping: false, keeps_empty: false }
+    }
+
+    /// The same, and empty lines too: in an event stream they end an event.
+    pub fn with_empty(limit: usize) -> Self {
+        Self { keeps_empty: true, ..Self::new(limit) }
     }
 
     /// Takes the next chunk. The one before must have been read to its end with [`Lines::next_line`].
@@ -44,7 +51,7 @@ impl Lines {
     /// The next line that is complete. `None` asks for another chunk.
     pub fn next_line(&mut self) -> Option<Line> {
         while !self.chunk.is_empty() {
-            let newline = self.chunk.iter().position(|byte| *byte == b'\n');
+            let newline = memchr::memchr(b'\n', &self.chunk);
             let piece = self.chunk.split_to(newline.unwrap_or(self.chunk.len()));
             if newline.is_some() {
                 self.chunk.advance(1);
@@ -85,7 +92,7 @@ impl Lines {
         if frame.ends_with(b"\r") {
             frame.truncate(frame.len() - 1);
         }
-        (!frame.is_empty()).then_some(Line::Frame(frame))
+        (self.keeps_empty || !frame.is_empty()).then_some(Line::Frame(frame))
     }
 }
 

@@ -7,11 +7,13 @@
 //!
 //! A frame comes in through [`lines`] (where does it end?), [`scan`] (is it JSON, and where are the
 //! six keys?), [`envelope`] (is it a request?) and [`params`] (what does it ask?). An answer goes out
-//! through [`answer`], [`lists`] and [`resources`].
+//! through [`answer`], [`lists`] and [`resources`]. Toward other servers, [`request`] writes, and over
+//! HTTP [`headers`] repeats and [`sse`] frames.
 
 pub mod answer;
 pub mod envelope;
 pub mod error;
+pub mod headers;
 pub mod lines;
 pub mod lists;
 pub mod params;
@@ -19,3 +21,4 @@ pub mod request;
 pub mod resources;
 pub mod revision;
 pub mod scan;
+pub mod sse;

@@ -18,10 +18,22 @@ pub struct Client {
     pub capabilities: Value,
 }
 
+/// The `_meta` of one request: members as raw JSON (`"a":1,"b":2`), and where progress goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meta<'a> {
+    /// Members without their braces.
+    pub members: &'a [u8],
+    /// `progressToken`, if progress is wanted.
+    pub progress_token: Option<u64>,
+}
+
 /// A request with our own id. `params` is a JSON object without `_meta`, or nothing.
-pub fn request(id: u64, method: &str, params: Option<&[u8]>, meta: Option<&Value>) -> Bytes {
-    let mut out = Vec::with_capacity(128 + params.map_or(0, <[u8]>::len));
-    out.extend_from_slice(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"#).as_bytes());
+pub fn request(id: u64, method: &str, params: Option<&[u8]>, meta: Meta<'_>) -> Bytes {
+    let room = 128 + method.len() + params.map_or(0, <[u8]>::len) + meta.members.len();
+    let mut out = Vec::with_capacity(room);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    write(&mut out, &id);
+    out.extend_from_slice(br#","method":"#);
     write(&mut out, &method);
     write_params(&mut out, params, meta);
     out.push(b'}');
@@ -29,10 +41,10 @@ pub fn request(id: u64, method: &str, params: Option<&[u8]>, meta: Option<&Value
 }
 
 /// A notification.
-pub fn notification(method: &str, params: Option<&[u8]>, meta: Option<&Value>) -> Bytes {
+pub fn notification(method: &str, params: Option<&[u8]>) -> Bytes {
     let mut out = br#"{"jsonrpc":"2.0","method":"#.to_vec();
     write(&mut out, &method);
-    write_params(&mut out, params, meta);
+    write_params(&mut out, params, Meta::default());
     out.push(b'}');
     out.into()
 }
@@ -47,6 +59,18 @@ pub fn call_params(name: &str, arguments: &[u8]) -> Vec<u8> {
     out
 }
 
+/// An object with members added, as raw JSON (`"a":1,"b":2`).
+pub fn with_members(object: &[u8], added: &[u8]) -> Vec<u8> {
+    let inner = members(object);
+    let mut out = Vec::with_capacity(inner.len() + added.len() + 3);
+    out.push(b'{');
+    out.extend_from_slice(inner);
+    comma(&mut out, inner);
+    out.extend_from_slice(added);
+    out.push(b'}');
+    out
+}
+
 /// The params of `initialize`.
 pub fn initialize_params(revision: &Revision, client: &Client) -> Vec<u8> {
     let params = json!({
@@ -57,19 +81,18 @@ pub fn initialize_params(revision: &Revision, client: &Client) -> Vec<u8> {
     params.to_string().into_bytes()
 }
 
-/// The `_meta` of a request in that revision; nothing where there is nothing to say.
-pub fn meta(revision: &Revision, client: &Client, progress_token: Option<u64>) -> Option<Value> {
-    let mut meta = json!({});
-    if revision.family == Family::Modern {
-        meta["io.modelcontextprotocol/protocolVersion"] = revision.date.into();
-        meta["io.modelcontextprotocol/clientCapabilities"] = client.capabilities.clone();
-        meta["io.modelcontextprotocol/clientInfo"] =
-            json!({ "name": client.name, "version": client.version });
+/// What every request of that revision says in its `_meta`, as raw members; made once per connection.
+pub fn meta_members(revision: &Revision, client: &Client) -> Vec<u8> {
+    if revision.family != Family::Modern {
+        return Vec::new();
     }
-    if let Some(token) = progress_token {
-        meta["progressToken"] = token.into();
-    }
-    meta.as_object().is_some_and(|meta| !meta.is_empty()).then_some(meta)
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": revision.date,
+        "io.modelcontextprotocol/clientCapabilities": client.capabilities,
+        "io.modelcontextprotocol/clientInfo": { "name": client.name, "version": client.version },
+    });
+    let whole = meta.to_string().into_bytes();
+    whole[1..whole.len() - 1].to_vec()
 }
 
 /// An answer to a request of the server's, by its raw id.
@@ -83,23 +106,39 @@ pub fn answer(raw_id: &str, outcome: &Result<Value, Error>) -> Bytes {
     [head.as_bytes(), &body, b"}"].concat().into()
 }
 
-fn write_params(out: &mut Vec<u8>, params: Option<&[u8]>, meta: Option<&Value>) {
-    let inner = params.map(<[u8]>::trim_ascii).and_then(|params| params.strip_prefix(b"{"));
-    let inner =
-        inner.and_then(|params| params.strip_suffix(b"}")).map(<[u8]>::trim_ascii).unwrap_or_default();
-    if params.is_none() && meta.is_none() {
+fn write_params(out: &mut Vec<u8>, params: Option<&[u8]>, meta: Meta<'_>) {
+    let inner = params.map(members).unwrap_or_default();
+    let has_meta = !meta.members.is_empty() || meta.progress_token.is_some();
+    if params.is_none() && !has_meta {
         return;
     }
     out.extend_from_slice(br#","params":{"#);
     out.extend_from_slice(inner);
-    if let Some(meta) = meta {
-        if !inner.is_empty() {
-            out.push(b',');
+    if has_meta {
+        comma(out, inner);
+        out.extend_from_slice(br#""_meta":{"#);
+        out.extend_from_slice(meta.members);
+        if let Some(token) = meta.progress_token {
+            comma(out, meta.members);
+            out.extend_from_slice(br#""progressToken":"#);
+            write(out, &token);
         }
-        out.extend_from_slice(br#""_meta":"#);
-        write(out, meta);
+        out.push(b'}');
     }
     out.push(b'}');
+}
+
+/// What stands between the braces of an object.
+fn members(object: &[u8]) -> &[u8] {
+    let inner = object.trim_ascii().strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}"));
+    inner.map(<[u8]>::trim_ascii).unwrap_or_default()
+}
+
+/// Between what was written last and what comes, if there was something.
+fn comma(out: &mut Vec<u8>, before: &[u8]) {
+    if !before.is_empty() {
+        out.push(b',');
+    }
 }
 
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {
@@ -123,23 +162,31 @@ mod tests {
 
     #[test]
     fn what_a_caller_gave_crosses_as_it_is() {
-        check(&request(1, "ping", None, None), r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        check(&request(1, "ping", None, Meta::default()), r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
         let params = call_params("a\"b", br#"{ "n" : 1.50e0 }"#);
         check(
-            &request(2, "tools/call", Some(&params), None),
+            &request(2, "tools/call", Some(&params), Meta::default()),
             r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a\"b","arguments":{ "n" : 1.50e0 }}}"#,
         );
-        let token = meta(&LEGACY, &client(), Some(7));
+        let token = Meta { progress_token: Some(7), ..Meta::default() };
         check(
-            &request(3, "tools/list", Some(b" { } "), token.as_ref()),
+            &request(3, "tools/list", Some(b" { } "), token),
             r#"{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{"_meta":{"progressToken":7}}}"#,
         );
-        assert_eq!(meta(&LEGACY, &client(), None), None);
+        assert!(meta_members(&LEGACY, &client()).is_empty());
+        check(
+            &request(4, "m", Some(br#"{"a":1}"#), Meta { members: br#""x":2"#, progress_token: Some(7) }),
+            r#"{"jsonrpc":"2.0","id":4,"method":"m","params":{"a":1,"_meta":{"x":2,"progressToken":7}}}"#,
+        );
+        assert_eq!(with_members(b"{}", br#""a":1"#), br#"{"a":1}"#);
+        assert_eq!(with_members(br#"{"b":2}"#, br#""a":1"#), br#"{"b":2,"a":1}"#);
     }
 
     #[test]
     fn the_modern_family_introduces_itself_every_time() {
-        let meta = meta(&MODERN, &client(), None).expect("it always has something to say");
+        let members = meta_members(&MODERN, &client());
+        let frame = request(1, "m", None, Meta { members: &members, progress_token: None });
+        let meta = &serde_json::from_slice::<Value>(&frame).expect("JSON")["params"]["_meta"];
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
         assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "colibri");

@@ -21,14 +21,17 @@ fn stdio(program: &str, arguments: &[&str], home: &Path) -> Stdio {
     }
 }
 
+fn options(opener: &Stdio, timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        timeout: Some(timeout),
+        transport: Some(Box::new(opener.clone())),
+        logger: Logger::silent(),
+        ..ConnectOptions::default()
+    }
+}
+
 async fn connect(opener: &Stdio) -> Result<Bridge, BridgeError> {
-    let timeout = Duration::from_secs(10);
-    Bridge::connect(
-        "child",
-        opener,
-        ConnectOptions { timeout, logger: Logger::silent(), ..ConnectOptions::default() },
-    )
-    .await
+    Bridge::connect("child", options(opener, Duration::from_secs(10))).await
 }
 
 /// A shell script as a server.
@@ -44,7 +47,7 @@ async fn a_real_child_is_called_and_ended() {
     let bridge =
         connect(&stdio(env!("CARGO_BIN_EXE_colibri"), &["serve"], home.path())).await.expect("it connects");
     assert_eq!(bridge.revision().date, "2026-07-28");
-    let listed = bridge.tools(Duration::from_secs(10)).await.expect("it lists");
+    let listed = bridge.tools().await.expect("it lists");
     assert!(listed.tools.iter().any(|tool| tool.name == "server_ping"), "{listed:?}");
     let result =
         bridge.call_tool("server_ping", &json!({}), CallOptions::default()).await.expect("it answers");
@@ -119,7 +122,7 @@ async fn closing_ends_the_whole_group() {
         read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
         while :; do sleep 600; done"#;
     let bridge = connect_to_script(script).await.expect("it connects");
-    let grandchild = bridge.client().connection.last_words().expect("its pid");
+    let grandchild = bridge.client().connection().last_words().expect("its pid");
     let process = Path::new("/proc").join(grandchild.trim()).join("status");
     assert!(process.exists(), "the grandchild runs");
     bridge.close().await;
@@ -134,7 +137,7 @@ async fn a_server_that_only_asks_can_be_closed() {
         read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
         while :; do echo '{"jsonrpc":"2.0","id":"p","method":"ping"}'; done"#;
     let bridge = connect_to_script(script).await.expect("it connects");
-    let call = CallOptions { timeout: Duration::from_millis(500), max_attempts: 1 };
+    let call = CallOptions { timeout: Some(Duration::from_millis(500)), max_attempts: 1, notices: None };
     bridge.call_tool("t", &json!({}), call).await.expect_err("nothing is answered");
     tokio::time::timeout(Duration::from_secs(20), bridge.close()).await.expect("it closes");
 }
@@ -148,8 +151,9 @@ async fn a_deadline_while_connecting_leaves_nobody_behind() {
         format!("trap '' TERM; sleep 600 & echo $! > {}; while :; do sleep 600; done", pid.display());
     let silent = stdio("sh", &["-c", &script], home.path());
     let timeout = Duration::from_millis(700);
-    let options = ConnectOptions { timeout, logger: Logger::silent(), ..ConnectOptions::default() };
-    let Err(error) = Bridge::connect("silent", &silent, options).await else { panic!("it says nothing") };
+    let Err(error) = Bridge::connect("silent", options(&silent, timeout)).await else {
+        panic!("it says nothing")
+    };
     assert_eq!(error.source, Cause::TimedOut(timeout));
     let grandchild = std::fs::read_to_string(&pid).expect("it had started one");
     let state = std::fs::read_to_string(Path::new("/proc").join(grandchild.trim()).join("status"));

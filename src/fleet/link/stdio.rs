@@ -1,19 +1,21 @@
 //! A link to a child process: one line is one frame.
 
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
 use crate::domain::audit::Pending;
 use crate::fleet::error::Cause;
+use crate::fleet::inbox::Inbox;
 use crate::mcp::lines::{Line, Lines};
 use crate::sandbox::{self, Life, Spec};
 
-use super::{FRAMES_AHEAD, Incoming, Link, Opened, Opener};
+use super::{Link, Opener, Outgoing};
 
 /// One read of the child's stdout.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -22,6 +24,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(300);
 
 /// Starts the same child each time.
+#[derive(Clone, Debug)]
 pub struct Stdio {
     /// What to start.
     pub spec: Spec,
@@ -30,18 +33,21 @@ pub struct Stdio {
 }
 
 impl Opener for Stdio {
-    fn open(&self) -> Pending<'_, Result<Opened, Cause>> {
+    fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
         Box::pin(async move {
             let child = sandbox::start(&self.spec).map_err(|error| Cause::Start {
                 program: self.spec.program.to_string_lossy().into_owned(),
                 reason: error.to_string(),
             })?;
-            let (frames, incoming) = mpsc::channel(FRAMES_AHEAD);
             let lines = Lines::new(self.frame_bytes_max);
-            tokio::spawn(read(child.stdout, lines, frames, child.life.clone()));
-            let link = Box::new(ChildLink { stdin: Mutex::new(Some(child.stdin)), life: child.life });
-            Ok(Opened { link, incoming })
+            tokio::spawn(read(child.stdout, lines, inbox, child.life.clone()));
+            let stdin = Mutex::new(Some(child.stdin));
+            Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
         })
+    }
+
+    fn transport(&self) -> &'static str {
+        "stdio"
     }
 }
 
@@ -51,16 +57,20 @@ struct ChildLink {
 }
 
 impl Link for ChildLink {
-    fn send(&self, frame: Bytes) -> Pending<'_, Result<(), String>> {
+    fn send<'a>(&'a self, outgoing: Outgoing<'a>) -> Pending<'a, Result<(), Cause>> {
         Box::pin(async move {
+            let frame: Bytes = outgoing.frame;
+            let gone = |reason: String| Cause::Gone(reason);
             let mut stdin = self.stdin.lock().await;
             // Taken out while it is written: half a line would spoil the next one, so a write that
             // fails or is given up leaves no pipe behind.
-            let mut pipe = stdin.take().ok_or("the connection was closed")?;
+            let mut pipe = stdin.take().ok_or_else(|| gone("the connection was closed".to_owned()))?;
             let mut line = BytesMut::with_capacity(frame.len() + 1);
             line.extend_from_slice(&frame);
             line.extend_from_slice(b"\n");
-            pipe.write_all(&line).await.map_err(|error| format!("the server does not read: {error}"))?;
+            pipe.write_all(&line)
+                .await
+                .map_err(|error| gone(format!("the server does not read: {error}")))?;
             *stdin = Some(pipe);
             Ok(())
         })
@@ -92,7 +102,7 @@ impl Drop for ChildLink {
 }
 
 /// Reads lines until the child's stdout ends, then tells how the child ended.
-async fn read(mut stdout: ChildStdout, mut lines: Lines, frames: mpsc::Sender<Incoming>, life: Life) {
+async fn read(mut stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life) {
     let mut chunk = BytesMut::new();
     loop {
         chunk.reserve(CHUNK_BYTES);
@@ -101,26 +111,26 @@ async fn read(mut stdout: ChildStdout, mut lines: Lines, frames: mpsc::Sender<In
             Ok(_) => lines.feed(chunk.split().freeze()),
         }
         while let Some(line) = lines.next_line() {
-            if frames.send(incoming(line)).await.is_err() {
-                return;
-            }
+            take(&inbox, line);
         }
     }
     if let Some(line) = lines.finish() {
-        let _ = frames.send(incoming(line)).await;
+        take(&inbox, line);
     }
     let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.ended()).await;
     let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), how_it_ended);
     let words = life.last_words();
     let words =
         words.trim_end().lines().last().map(|line| format!("; its last words: {line}")).unwrap_or_default();
-    let _ = frames.send(Incoming::Ended(format!("{how}{words}"))).await;
+    inbox.ended(&Cause::Gone(format!("{how}{words}")));
 }
 
-fn incoming(line: Line) -> Incoming {
+fn take(inbox: &Inbox, line: Line) {
     match line {
-        Line::Frame(frame) => Incoming::Frame(frame),
-        Line::TooLong => Incoming::TooLong,
+        Line::Frame(frame) => {
+            inbox.frame(&frame, None);
+        }
+        Line::TooLong => inbox.too_long(None),
     }
 }
 

@@ -174,11 +174,13 @@ impl OAuthError {
 }
 
 impl From<OAuthError> for Cause {
+    /// In every case the request itself was not sent, or was refused.
     fn from(error: OAuthError) -> Self {
-        if error.is_passing() {
-            Self::Network(error.to_string())
-        } else {
-            Self::Unauthorized(error.to_string())
+        let text = error.to_string();
+        match error {
+            OAuthError::Settings(_) => Self::Invalid(text),
+            error if error.is_passing() => Self::Unreachable(text),
+            _ => Self::Unauthorized(text),
         }
     }
 }

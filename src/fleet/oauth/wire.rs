@@ -4,7 +4,7 @@
 //! Also keeps what the last failure was, since the flow's own errors are words for people.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::{Client, Url};
@@ -43,7 +43,8 @@ pub(super) enum Trouble {
 
 impl Wire {
     pub(super) fn new(reach: Reach) -> Result<Self, OAuthError> {
-        install_provider();
+        // Somebody else in the process may have chosen before; then that holds.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("colibri/", env!("CARGO_PKG_VERSION")))
             .timeout(REQUEST_TIMEOUT)
@@ -151,13 +152,4 @@ fn root(error: &reqwest::Error) -> String {
     }
     // An error without a cause would show the address with all that is in it.
     if error.source().is_none() { "the request failed".to_owned() } else { shown(&cause.to_string()) }
-}
-
-/// One cryptography for the whole process, chosen before the first client is made.
-fn install_provider() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        // An error says that somebody else has chosen already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
 }

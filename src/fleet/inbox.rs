@@ -1,0 +1,231 @@
+//! Where a link puts what comes from its server: each frame is handed to whoever waits for it.
+//!
+//! Owns: what waits for which answer, and what is done with what nobody waits for. Works in the task of
+//! the link that reads, so that an answer wakes its caller and nobody else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SetOnce, mpsc, oneshot};
+
+use crate::domain::audit::Pending;
+use crate::domain::log::Logger;
+use crate::mcp::envelope::{self, Frame, Id, Message};
+use crate::mcp::error::Error;
+use crate::mcp::request;
+
+use super::error::Cause;
+use super::link::{About, Link, Outgoing};
+
+/// Requests in flight on one connection. A caller beyond this is told so; nothing queues without end.
+pub const IN_FLIGHT_MAX: usize = 1024;
+
+/// Requests of the server's that are answered at the same time. A server that asks faster than it
+/// reads its answers gets none for the rest.
+const ANSWERING_MAX: usize = 16;
+
+/// What a server may ask of us, and tell us without being asked. The default refuses politely.
+pub trait Handler: Send + Sync + 'static {
+    /// A request of the server's. `ping` never comes here.
+    fn asked(&self, method: &str, params: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+        let _ = params;
+        let refusal = Error::unknown_method(method);
+        Box::pin(std::future::ready(Err(refusal)))
+    }
+
+    /// A notification that belongs to no request of ours.
+    fn told(&self, method: &str, params: Option<Bytes>) {
+        let _ = (method, params);
+    }
+}
+
+/// Refuses everything, politely.
+pub struct Deaf;
+
+impl Handler for Deaf {}
+
+/// What a server says while it works on a request: progress, log messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Such as `notifications/progress`.
+    pub method: String,
+    /// Its params, raw.
+    pub params: Option<Bytes>,
+}
+
+/// A cheap handle. A link holds one; it does not keep the connection alive.
+#[derive(Clone)]
+pub struct Inbox(Arc<Desk>);
+
+struct Desk {
+    waiting: Mutex<Waiting>,
+    answering: Arc<Semaphore>,
+    handler: Arc<dyn Handler>,
+    logger: Logger,
+    /// Where our answers go, once the link is open.
+    link: SetOnce<Weak<dyn Link>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    answers: HashMap<u64, Waiter>,
+    /// Why nothing more will be answered, once that is so.
+    gone: Option<Cause>,
+}
+
+struct Waiter {
+    answer: oneshot::Sender<Result<Bytes, Cause>>,
+    notices: Option<mpsc::Sender<Notice>>,
+}
+
+impl Inbox {
+    pub(super) fn new(handler: Arc<dyn Handler>, logger: Logger) -> Self {
+        let answering = Arc::new(Semaphore::new(ANSWERING_MAX));
+        Self(Arc::new(Desk { waiting: Mutex::default(), answering, handler, logger, link: SetOnce::new() }))
+    }
+
+    pub(super) fn answers_go_to(&self, link: &Arc<dyn Link>) {
+        let _ = self.0.link.set(Arc::downgrade(link));
+    }
+
+    /// Takes one frame. `exchange` is the request whose own exchange carried it, where a link has
+    /// those. Returns whether that request is now answered.
+    pub fn frame(&self, frame: &Bytes, exchange: Option<u64>) -> bool {
+        match envelope::read(frame) {
+            Frame::Single(message) => self.take(message, exchange),
+            // Only 2025-03-26 has them, and its receivers must accept them.
+            Frame::Batch(messages) => {
+                messages.into_iter().fold(false, |answered, message| self.take(message, exchange) | answered)
+            }
+        }
+    }
+
+    /// A frame passed the limit and was skipped. Which answer it was cannot be read; it is known if
+    /// it had an exchange of its own, or if only one request waits.
+    pub fn too_long(&self, exchange: Option<u64>) {
+        self.0.logger.warn(format_args!("[mcp-bridge] skipped a frame that is longer than the limit"));
+        let mut waiting = self.waiting();
+        let only = (waiting.answers.len() == 1).then(|| waiting.answers.keys().next().copied()).flatten();
+        if let Some(waiter) = exchange.or(only).and_then(|id| waiting.answers.remove(&id)) {
+            let cause = Cause::Protocol("the answer is longer than the frame limit".to_owned());
+            let _ = waiter.answer.send(Err(cause));
+        }
+    }
+
+    /// Nothing more will come: fails everything that waits, and everything that would. The first
+    /// reason stays.
+    pub fn ended(&self, cause: &Cause) {
+        let mut waiting = self.waiting();
+        let cause = waiting.gone.get_or_insert_with(|| cause.clone()).clone();
+        for (_, waiter) in waiting.answers.drain() {
+            let _ = waiter.answer.send(Err(cause.clone()));
+        }
+    }
+
+    /// Says something to people, at debug level.
+    pub fn debug(&self, what: &str) {
+        self.0.logger.debug(format_args!("[mcp-bridge] {what}"));
+    }
+
+    pub(super) fn expect(
+        &self,
+        id: u64,
+        notices: Option<mpsc::Sender<Notice>>,
+    ) -> Result<oneshot::Receiver<Result<Bytes, Cause>>, Cause> {
+        let (answer, answered) = oneshot::channel();
+        let mut waiting = self.waiting();
+        if let Some(cause) = &waiting.gone {
+            return Err(cause.clone());
+        }
+        if waiting.answers.len() >= IN_FLIGHT_MAX {
+            return Err(Cause::Busy(IN_FLIGHT_MAX));
+        }
+        waiting.answers.insert(id, Waiter { answer, notices });
+        Ok(answered)
+    }
+
+    pub(super) fn forget(&self, id: u64) {
+        self.waiting().answers.remove(&id);
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.waiting().answers.len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.waiting.lock().expect("nothing panics while it holds the waiting")
+    }
+
+    fn take(&self, message: Message, exchange: Option<u64>) -> bool {
+        match message {
+            Message::Response { id, outcome } => {
+                // An error about a message that the server could not read has no id; its exchange tells.
+                let id = id.map_or(exchange, |id: Id| id.raw().parse().ok());
+                self.answered(id, outcome);
+                id.is_some() && id == exchange
+            }
+            Message::Notification { method, params } => {
+                self.told(method, params, exchange);
+                false
+            }
+            Message::Request { id, method, params } => {
+                self.asked(id, method, params);
+                false
+            }
+            // Servers print to stdout. It is no message, and nothing waits for it.
+            Message::Refused { error, .. } => {
+                self.debug(&format!("not a message: {error}"));
+                false
+            }
+        }
+    }
+
+    fn answered(&self, id: Option<u64>, outcome: Result<Bytes, Bytes>) {
+        let waiter = id.and_then(|id| self.waiting().answers.remove(&id));
+        // An answer to nothing: late, doubled or made up. It changes nothing.
+        let Some(waiter) = waiter else { return };
+        let _ = waiter.answer.send(outcome.map_err(|error| Cause::answered(&error)));
+    }
+
+    /// What belongs to a request goes to its caller, if the caller listens; the rest to the handler.
+    /// A listener that does not keep up misses some; nothing waits for it.
+    fn told(&self, method: String, params: Option<Bytes>, exchange: Option<u64>) {
+        let progress = method == "notifications/progress";
+        let of = if progress { params.as_ref().and_then(progress_token) } else { exchange };
+        let listener = of.and_then(|id| self.waiting().answers.get(&id).map(|waiter| waiter.notices.clone()));
+        match listener {
+            Some(Some(listener)) => {
+                let _ = listener.try_send(Notice { method, params });
+            }
+            // Progress that nobody asked for, or that came too late.
+            _ if progress => {}
+            Some(None) | None => self.0.handler.told(&method, params),
+        }
+    }
+
+    fn asked(&self, id: Id, method: String, params: Option<Bytes>) {
+        let Ok(place) = Arc::clone(&self.0.answering).try_acquire_owned() else {
+            return self.debug("the server asks faster than it reads");
+        };
+        let desk = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let _place = place;
+            let outcome =
+                if method == "ping" { Ok(json!({})) } else { desk.handler.asked(&method, params).await };
+            let Some(link) = desk.link.wait().await.upgrade() else { return };
+            let frame = request::answer(id.raw(), &outcome);
+            let _ = link.send(Outgoing { frame, about: About::Answer }).await;
+        });
+    }
+}
+
+fn progress_token(params: &Bytes) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Progress {
+        #[serde(rename = "progressToken")]
+        token: u64,
+    }
+    serde_json::from_slice::<Progress>(params).ok().map(|progress| progress.token)
+}
