@@ -2,8 +2,10 @@
 //! link.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use crate::config::{ServerConfig, Transport, inherited_environment};
+use crate::fleet::credentials::Credentials;
 use crate::fleet::error::Cause;
 use crate::fleet::link::Opener;
 use crate::fleet::link::http::Http;
@@ -14,13 +16,20 @@ use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 use crate::sandbox::Spec;
 
-/// The link that a configuration asks for.
-pub fn opener(server: &ServerConfig) -> Result<Box<dyn Opener>, Cause> {
+/// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
+/// header says who we are.
+pub fn opener(
+    server: &ServerConfig,
+    credentials: Option<Arc<dyn Credentials>>,
+) -> Result<Box<dyn Opener>, Cause> {
     match (&server.url, &server.command) {
         (Some(url), _) => {
             let mut endpoint = Endpoint::new(url.value())?;
             for (name, value) in &server.headers {
                 endpoint = endpoint.with_header(name, value.expose())?;
+            }
+            if let Some(credentials) = credentials {
+                endpoint = endpoint.with_credentials(credentials);
             }
             Ok(network(endpoint, server.transport))
         }

@@ -15,7 +15,7 @@ use super::expand::Variables;
 use super::keys::File;
 use super::problem::{Origin, Problem, Report};
 use super::schema;
-use super::server::{ServerConfig, Transport};
+use super::server::{OAuthGrant, ServerConfig, Transport};
 use super::tree::{Field, Node, Source, Span, Tree};
 
 /// Below this a `timeout` was probably meant in seconds, as some clients write it.
@@ -216,6 +216,14 @@ impl<'a> Collector<'a> {
             }
         };
         config.transport = Some(transport);
+        let oauth = &config.oauth;
+        if oauth.client_secret.is_some() && oauth.client_id.is_none() {
+            return Err(("`oauth.clientSecret` needs `oauth.clientId`".into(), "add it".into()));
+        }
+        if oauth.grant == OAuthGrant::ClientCredentials && oauth.client_secret.is_none() {
+            let message = "`oauth.grant` clientCredentials needs `oauth.clientId` and `oauth.clientSecret`";
+            return Err((message.into(), "add them".into()));
+        }
         let queues = config.tools.values().filter_map(|tool| tool.queue.as_ref()).chain([&config.queue]);
         for queue in queues.collect::<BTreeSet<_>>() {
             if queue != "default" && !self.defaults.queues.contains_key(queue) {
@@ -267,5 +275,8 @@ fn texts(config: &mut ServerConfig) -> Vec<(&'static str, String, &mut String)> 
         .map(|(number, text)| ("args", number.to_string(), &mut text.value));
     let env = config.env.iter_mut().map(|(name, text)| ("env", name.clone(), &mut text.0));
     let headers = config.headers.iter_mut().map(|(name, text)| ("headers", name.clone(), &mut text.0));
-    single.chain(args).chain(env).chain(headers).collect()
+    let oauth = &mut config.oauth;
+    let client = oauth.client_id.iter_mut().map(|text| ("oauth", "clientId".to_owned(), &mut text.value));
+    let secret = oauth.client_secret.iter_mut().map(|text| ("oauth", "clientSecret".to_owned(), &mut text.0));
+    single.chain(args).chain(env).chain(headers).chain(client).chain(secret).collect()
 }

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::domain::audit::Pending;
 use crate::domain::clock::Clock;
-use crate::domain::grant::{Client, Freshness, Grant, Secret, Tokens, Vault};
+use crate::domain::grant::{Client, Freshness, Grant, Secret, Tokens, Vault, VaultError};
 use crate::domain::log::Logger;
 
 use super::credentials::{Credentials, Refusal};
@@ -180,10 +180,15 @@ impl OAuth {
         if self.inner.settings.flow == Flow::ClientCredentials {
             let wish = Wish { scopes: scopes.to_vec(), rediscover: true, insist: true, ..Wish::default() };
             self.inner.renew(&mut turn, wish).await?;
-            let granted = self.inner.current(|current| current.grant.clone());
-            return granted.ok_or(OAuthError::NotAccepted);
+        } else {
+            self.inner.login(&mut turn, Why::Asked, None, scopes.to_vec()).await?;
         }
-        self.inner.login(&mut turn, Why::Asked, None, scopes.to_vec()).await
+        let (granted, is_unsaved) = self.inner.current(|current| (current.grant.clone(), current.is_unsaved));
+        if is_unsaved {
+            let message = "what was granted could not be written; it is lost with this process";
+            return Err(OAuthError::Vault(VaultError(message.to_owned())));
+        }
+        granted.ok_or(OAuthError::NotAccepted)
     }
 }
 
