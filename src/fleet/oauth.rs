@@ -274,7 +274,11 @@ impl Inner {
             return Ok(false);
         }
         turn.tried_at = Some(Instant::now());
-        self.renew(&mut turn, Wish { used: Some(used), ..Wish::default() }).await
+        let renewed = self.renew(&mut turn, Wish { used: Some(used), ..Wish::default() }).await?;
+        if renewed {
+            turn.tried_at = None;
+        }
+        Ok(renewed)
     }
 
     async fn refused(self: &Arc<Self>, refusal: &Refusal) -> Result<(), OAuthError> {
@@ -302,11 +306,11 @@ impl Inner {
         let used = self.access();
         // A token renewed a moment ago and refused again would be renewed for ever.
         let is_settling = turn.renewed_at.is_some_and(|at| at.elapsed() < renewal::SETTLING);
-        if !(is_settling && used.is_some()) {
-            let wish = Wish { used, challenge: challenge.clone(), rediscover: true, ..Wish::default() };
-            if self.renew(turn, wish).await? {
-                return Ok(());
-            }
+        let only_adopt = is_settling && used.is_some();
+        let wish =
+            Wish { used, challenge: challenge.clone(), only_adopt, rediscover: true, ..Wish::default() };
+        if self.renew(turn, wish).await? {
+            return Ok(());
         }
         match self.settings.flow {
             Flow::ClientCredentials => Err(OAuthError::NotAccepted),

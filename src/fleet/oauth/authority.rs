@@ -20,7 +20,7 @@ use crate::domain::clock::Timestamp;
 use crate::domain::grant::{Client, Grant, Secret, Tokens};
 
 use super::Identity;
-use super::error::{OAuthError, shown};
+use super::error::{OAuthError, code, shown};
 use super::person::Redirect;
 use super::wire::{Trouble, Wire, host, is_passing};
 
@@ -62,7 +62,22 @@ impl Authority {
         server: &Url,
         challenge: Option<&str>,
     ) -> Result<Self, OAuthError> {
-        let mut manager = manager(wire, server).await.map_err(|error| words(server, &error))?;
+        match Self::discover_by(Way::Ours, wire, server, challenge).await {
+            // rmcp refuses private addresses that are written as numbers, whatever its client says.
+            Err(OAuthError::Metadata(_)) if wire.reach().allows_private() => {
+                Self::discover_by(Way::Theirs, wire, server, challenge).await
+            }
+            found => found,
+        }
+    }
+
+    async fn discover_by(
+        way: Way,
+        wire: &Arc<Wire>,
+        server: &Url,
+        challenge: Option<&str>,
+    ) -> Result<Self, OAuthError> {
+        let mut manager = manager(way, wire, server).await.map_err(|error| words(server, &error))?;
         let scratch = InMemoryCredentialStore::new();
         manager.set_credential_store(scratch.clone());
         wire.take_trouble();
@@ -72,7 +87,7 @@ impl Authority {
         manager.set_metadata(metadata.clone());
         let is_guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
         let this =
-            Self { manager, scratch, metadata, is_guessed, server: server.clone(), wire: wire.clone() };
+            Self { manager, scratch, metadata, is_guessed, server: server.clone(), wire: Arc::clone(wire) };
         this.check_addresses()?;
         Ok(this)
     }
@@ -307,10 +322,17 @@ struct Given {
     expires_in: Option<u64>,
 }
 
-/// rmcp's own client is used only where private addresses are let in, which no other constructor of its
-/// manager can; it then takes our client, with our limits, names and redirects.
-async fn manager(wire: &Arc<Wire>, server: &Url) -> Result<AuthorizationManager, AuthError> {
-    if !wire.reach().allows_private() {
+/// Whose HTTP client asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Ours, which knows what went wrong.
+    Ours,
+    /// rmcp's, around our client and its limits: the only way to private addresses written as numbers.
+    Theirs,
+}
+
+async fn manager(way: Way, wire: &Arc<Wire>, server: &Url) -> Result<AuthorizationManager, AuthError> {
+    if way == Way::Ours {
         return AuthorizationManager::new_with_oauth_http_client(server.clone(), Arc::clone(wire) as _).await;
     }
     let mut manager = AuthorizationManager::new_allowing_private_addresses(server.clone()).await?;
@@ -360,10 +382,14 @@ fn explain(wire: &Wire, server: &Url, step: Step<'_>, error: AuthError) -> OAuth
             let code = code.or_else(|| Some(format!("it answered {status}")));
             OAuthError::Token { host, code, passing: is_passing(status) }
         }
+        // rmcp's own client leaves only words.
+        (None, _) if is_request_failure(&error) => {
+            OAuthError::Unreachable { host: host(server), what: "the request failed".to_owned() }
+        }
         (None, Step::Registration) => OAuthError::Registration { host: host(server), reason: None },
         (None, Step::Token(host)) => {
-            let code = Some("its answer cannot be read".to_owned());
-            OAuthError::Token { host: host.to_owned(), code, passing: false }
+            let code = said(&error).unwrap_or_else(|| "its answer cannot be read".to_owned());
+            OAuthError::Token { host: host.to_owned(), code: Some(code), passing: false }
         }
         (_, Step::Discovery) => words(server, &error),
     }
@@ -379,4 +405,69 @@ fn words(server: &Url, error: &AuthError) -> OAuthError {
     let mut bare = server.clone();
     bare.set_query(None);
     OAuthError::Metadata(shown(&text.replace(server.as_str(), bare.as_str())))
+}
+
+fn is_request_failure(error: &AuthError) -> bool {
+    let text = error.to_string();
+    ["Request failed", "HTTP request error", "metadata discovery failed for"]
+        .iter()
+        .any(|sign| text.contains(sign))
+}
+
+/// The OAuth error code in rmcp's words.
+fn said(error: &AuthError) -> Option<String> {
+    let text = error.to_string();
+    let (_, said) = text.split_once("error response: ")?;
+    code(said.split(':').next()?.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::response::Response;
+    use tokio::net::TcpListener;
+
+    use super::super::address::Reach;
+    use super::*;
+
+    /// The way to private addresses written as numbers, shown on loopback: it finds, and it says what is
+    /// wrong.
+    #[tokio::test]
+    async fn the_other_way_finds_and_fails_alike() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let server: Url = format!("{origin}/mcp").parse().unwrap();
+        let wire = Arc::new(Wire::new(Reach::of(&server, true, &[])).unwrap());
+        let answer = {
+            let origin = origin.clone();
+            move |request: axum::extract::Request| async move {
+                let metadata = json!({
+                    "issuer": origin, "authorization_endpoint": format!("{origin}/authorize"),
+                    "token_endpoint": format!("{origin}/token"), "registration_endpoint": format!("{origin}/register"),
+                });
+                let (status, body) = match request.uri().path() {
+                    "/.well-known/oauth-authorization-server" => (200, metadata),
+                    "/token" => (401, json!({ "error": "invalid_client", "error_description": "canary" })),
+                    _ => (404, json!({})),
+                };
+                let response = Response::builder().status(status).header("content-type", "application/json");
+                response.body(Body::from(body.to_string())).unwrap()
+            }
+        };
+        let serving =
+            tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+        let mut authority = Authority::discover_by(Way::Theirs, &wire, &server, None).await.unwrap();
+        assert_eq!(authority.issuer(), Some(origin.as_str()));
+        let client = Client { id: "id".to_owned(), secret: Some(Secret::new("canary")) };
+        let refused = authority.client_credentials(&client, &[], Timestamp(0)).await.err().unwrap();
+        assert!(refused.to_string().contains("invalid_client"), "{refused}");
+        assert!(!format!("{refused:?}").contains("canary"));
+        let refused = authority.register("http://127.0.0.1:1/callback", &[]).await.unwrap_err();
+        assert!(matches!(refused, OAuthError::Registration { .. }), "{refused}");
+        serving.abort();
+        let _ = serving.await;
+        let refused = Authority::discover_by(Way::Theirs, &wire, &server, None).await.err().unwrap();
+        assert!(refused.is_passing(), "{refused}");
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct Wish {
     pub(super) rediscover: bool,
     /// Whether what is held will not do, however good it is.
     pub(super) insist: bool,
+    /// Whether nobody is to be asked: only what another process brought will do.
+    pub(super) only_adopt: bool,
 }
 
 impl Inner {
@@ -68,7 +70,7 @@ impl Inner {
             held.as_ref().and_then(|held| held.tokens.as_ref()).is_some_and(|held| held.refresh.is_some());
         // A refresh token buys what was granted, not more.
         let is_enough = wish.scopes.is_empty();
-        if self.settings.flow == Flow::Person && !(can_refresh && is_enough) {
+        if wish.only_adopt || (self.settings.flow == Flow::Person && !(can_refresh && is_enough)) {
             return Ok(false);
         }
         if authority.is_none() {
@@ -119,7 +121,7 @@ impl Inner {
             return Err(OAuthError::Settings(message.to_owned()));
         };
         let client = Client { id, secret: identity.client_secret.clone() };
-        let mut scopes = union(authority.scopes(&self.settings.scopes).await, &wish.scopes);
+        let mut scopes = union(wish.scopes, &authority.scopes(&self.settings.scopes).await);
         // Nobody goes offline.
         scopes.retain(|scope| scope != "offline_access");
         let obtained = authority.client_credentials(&client, &scopes, self.ports.clock.now().wall).await?;
@@ -143,14 +145,11 @@ impl Inner {
         let mut authority = Authority::discover(&self.wire, &self.server, challenge.as_deref()).await?;
         let issuer = authority.issuer().map(ToOwned::to_owned);
         let held = self.newest().await?.filter(|held| held.issuer == issuer);
-        let mut asked = union(authority.scopes(&self.settings.scopes).await, &scopes);
-        if let Some(held) = &held {
-            asked = union(asked, &held.wanted);
-            if why != Why::Asked {
-                // What was granted once is not lost by being asked again.
-                asked = union(asked, &held.scopes);
-            }
-        }
+        // What was granted once is not lost by being asked again.
+        let before = held.as_ref().filter(|_| why != Why::Asked).map(|held| held.scopes.clone());
+        let mut asked = union(before.unwrap_or_default(), &authority.scopes(&self.settings.scopes).await);
+        asked = union(asked, &scopes);
+        asked = union(asked, &held.map(|held| held.wanted).unwrap_or_default());
         authority.add_offline_access(&mut asked);
         let redirect_uri = visit.redirect_uri();
         let client = self.client(turn, &mut authority, issuer.as_ref(), &redirect_uri, &asked).await?;

@@ -1,0 +1,1 @@
+//! `colibri auth`, typed by a person.
