@@ -88,6 +88,14 @@ async fn visit(address: &str) -> u16 {
     status
 }
 
+/// Goes to an address; gives where it is sent from there.
+async fn sent_to(address: &str) -> String {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let browser = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let answer = browser.get(address).send().await.unwrap();
+    answer.headers()["location"].to_str().unwrap().to_owned()
+}
+
 /// Connects as who we are.
 async fn connect(stage: &Stage, credentials: &OAuth) -> Result<Bridge, BridgeError> {
     let endpoint = Endpoint::new(&stage.url).unwrap().with_credentials(Arc::new(credentials.clone()));

@@ -10,7 +10,7 @@ use reqwest::Url;
 use serde_json::json;
 
 use super::stage::{Redirect, Stage, Token};
-use super::{Side, browse, call, connect, greet, person, unauthorized, visit};
+use super::{Side, browse, call, connect, greet, person, sent_to, unauthorized, visit};
 
 /// A server that asks who we are is answered by a person once, and from then on by what was kept.
 #[tokio::test]
@@ -334,12 +334,9 @@ async fn a_redirect_can_be_pasted() {
     let person = Loopback::new(None, crate::support::library::PATIENCE, move |address: &str| {
         let (address, paste) = (address.to_owned(), paste.clone());
         tokio::spawn(async move {
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            let browser = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-            let answer = browser.build().unwrap().get(address).send().await.unwrap();
+            let location = sent_to(&address).await;
             paste.send("what is this?".to_owned()).await.unwrap();
             paste.send(" http://127.0.0.1:1/callback?code=canary&state=other ".to_owned()).await.unwrap();
-            let location = answer.headers()["location"].to_str().unwrap().to_owned();
             paste.send(format!("  {location}\n")).await.unwrap();
         });
         tell.notify_one();
