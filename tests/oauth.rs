@@ -1,5 +1,6 @@
 //! Servers that want to know who asks: signing in, staying signed in, and being turned away, with real
 //! sockets on loopback and a browser that follows an address.
+#![expect(clippy::unwrap_used, reason = "a story ends at the first surprise")]
 
 mod cli;
 mod flow;

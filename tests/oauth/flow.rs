@@ -150,6 +150,26 @@ async fn a_stranger_cannot_end_a_login() {
     assert_eq!(call(&stage, &side.credentials(person)).await.unwrap(), "hello");
 }
 
+/// Brings back whatever it is given.
+struct Gullible(String);
+
+impl Person for Gullible {
+    fn prepare(&self) -> Pending<'_, Result<Option<Box<dyn Visit>>, OAuthError>> {
+        let visit = Box::new(Self(self.0.clone())) as Box<dyn Visit>;
+        Box::pin(async { Ok(Some(visit)) })
+    }
+}
+
+impl Visit for Gullible {
+    fn redirect_uri(&self) -> String {
+        "http://127.0.0.1:1/callback".to_owned()
+    }
+
+    fn authorize(self: Box<Self>, _: Url) -> Pending<'static, Result<String, OAuthError>> {
+        Box::pin(async { Ok(self.0) })
+    }
+}
+
 /// An authorization server that answers another question than ours gets no token request.
 #[tokio::test]
 async fn a_wrong_state_ends_in_nothing() {
@@ -161,22 +181,6 @@ async fn a_wrong_state_ends_in_nothing() {
     assert_eq!(refused, Err(OAuthError::NoAnswer { limit: Duration::from_secs(1), strangers: 1 }));
     assert_eq!(stage.asked("a POST /token"), 0);
 
-    /// Brings back whatever it is given.
-    struct Gullible(String);
-    impl Person for Gullible {
-        fn prepare(&self) -> Pending<'_, Result<Option<Box<dyn Visit>>, OAuthError>> {
-            let visit = Box::new(Self(self.0.clone())) as Box<dyn Visit>;
-            Box::pin(async { Ok(Some(visit)) })
-        }
-    }
-    impl Visit for Gullible {
-        fn redirect_uri(&self) -> String {
-            "http://127.0.0.1:1/callback".to_owned()
-        }
-        fn authorize(self: Box<Self>, _: Url) -> Pending<'static, Result<String, OAuthError>> {
-            Box::pin(async { Ok(self.0) })
-        }
-    }
     let gullible = Gullible("http://127.0.0.1:1/callback?code=canary&state=other".to_owned());
     assert_eq!(side.credentials(gullible).login(&[]).await, Err(OAuthError::State));
     assert_eq!(stage.asked("a POST /token"), 0);

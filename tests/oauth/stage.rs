@@ -173,13 +173,10 @@ impl Stage {
         let is_current = token.contains(&format!("-{}-", script.current));
         let Some(scopes) = script.books.access.get(token).filter(|_| is_current) else {
             let metadata = self.url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp");
-            let mut challenge = "Bearer error=\"invalid_token\"".to_owned();
-            if script.is_published {
-                challenge += &format!(", resource_metadata=\"{metadata}\"");
-            }
-            if let Some(hint) = script.hint {
-                challenge += &format!(", scope=\"{hint}\"");
-            }
+            let place = script.is_published.then(|| format!("resource_metadata=\"{metadata}\""));
+            let scope = script.hint.map(|hint| format!("scope=\"{hint}\""));
+            let said = ["Bearer error=\"invalid_token\"".to_owned()].into_iter().chain(place).chain(scope);
+            let challenge = said.collect::<Vec<_>>().join(", ");
             return refused(StatusCode::UNAUTHORIZED, &challenge);
         };
         let has = |scope: &&&str| !scopes.split(' ').any(|granted| granted == **scope);
