@@ -1,6 +1,7 @@
 //! The bridge: document 000 §9 on a paused clock, over links in memory; then real children.
 
 mod children;
+mod families;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ enum Do {
     Result(Value),
     /// Answers with an error.
     Error(i32, &'static str),
+    /// Answers with this error, whole.
+    RawError(Value),
     /// Says nothing.
     Nothing,
     /// Ends the link.
@@ -83,6 +86,7 @@ impl Script {
                 Do::Error(code, message) => {
                     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
                 }
+                Do::RawError(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
                 Do::Nothing => continue,
                 Do::End => return,
             };

@@ -3,6 +3,7 @@
 
 mod ledger;
 mod messages;
+mod servers;
 mod terminal;
 
 use crate::hostile::child::Home;

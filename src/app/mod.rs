@@ -12,6 +12,6 @@ mod server;
 
 pub use clock::SystemClock;
 pub use oauth::oauth;
-pub use reach::opener;
+pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

@@ -44,6 +44,8 @@ pub(super) struct Reach {
     /// What it is called, without what may be secret in it.
     pub(super) name: String,
     pub(super) opener: Box<dyn Opener>,
+    /// Its configuration, if it has one.
+    pub(super) configured: Option<ServerConfig>,
 }
 
 /// A server's name, an address, or a command with its arguments in one text.
@@ -62,13 +64,11 @@ pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reac
             }
             State::Disabled { reason, .. } => return Err(unusable(text, reason)),
         };
-        let credentials = match &configured.url {
-            Some(url) => Some(credentials(text, url.value(), Some(configured), config)?),
-            None => None,
-        };
+        let credentials =
+            configured.url.as_ref().and_then(|url| credentials(text, url.value(), Some(configured), config));
         let opener =
             app::opener(configured, credentials).map_err(|cause| unusable(text, &cause.to_string()))?;
-        return Ok(Reach { name: text.to_owned(), opener });
+        return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
     }
     let words = words(text)?;
     let is_one_word = words.len() == 1 && !text.contains('/');
@@ -98,7 +98,7 @@ pub(super) fn command(words: &[OsString], extras: &Extras) -> Result<Reach, Faul
     }
     let name = program.to_string_lossy().into_owned();
     let spec = Spec { program: program.clone(), arguments: arguments.to_vec(), environment, directory: None };
-    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }) })
+    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }), configured: None })
 }
 
 fn address(url: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> {
@@ -114,20 +114,23 @@ fn address(url: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> 
         let value = expand(value.trim()).map_err(usage)?;
         endpoint = endpoint.with_header(header.trim(), &value).map_err(|cause| usage(cause.to_string()))?;
     }
-    endpoint = endpoint.with_credentials(credentials(&name, url, None, config)?);
-    Ok(Reach { name, opener: for_endpoint(endpoint) })
+    if let Some(credentials) = credentials(&name, url, None, config) {
+        endpoint = endpoint.with_credentials(credentials);
+    }
+    Ok(Reach { name, opener: for_endpoint(endpoint), configured: None })
 }
 
-/// What was granted by `colibri auth login` before. A command that connects asks nobody.
+/// What was granted by `colibri auth login` before. A command that connects asks nobody; an address that
+/// cannot be signed in to (it holds a password of its own) has no need of it.
 fn credentials(
     name: &str,
     url: &str,
     configured: Option<&ServerConfig>,
     config: &Config,
-) -> Result<Arc<dyn Credentials>, Fault> {
+) -> Option<Arc<dyn Credentials>> {
     let logger = app::stderr_logger(config.log);
     let oauth = app::oauth(name, url, configured, &config.data_dir, Arc::new(Absent), &logger);
-    Ok(Arc::new(oauth.map_err(|error| unusable(name, &error.to_string()))?))
+    oauth.ok().map(|oauth| Arc::new(oauth) as Arc<dyn Credentials>)
 }
 
 fn unusable(name: &str, reason: &str) -> Fault {

@@ -120,7 +120,20 @@ impl Session {
         notices: Option<mpsc::Sender<Notice>>,
         deadline: Duration,
     ) -> Result<Bytes, Cause> {
-        let until = Instant::now() + deadline;
+        match self.call_in_rounds(tool, arguments, notices, Instant::now() + deadline).await {
+            // In whichever round it passed, it is the deadline that was given.
+            Err(Cause::TimedOut(_)) => Err(Cause::TimedOut(deadline)),
+            answer => answer,
+        }
+    }
+
+    async fn call_in_rounds(
+        &self,
+        tool: &str,
+        arguments: &[u8],
+        notices: Option<mpsc::Sender<Notice>>,
+        until: Instant,
+    ) -> Result<Bytes, Cause> {
         let left = || until.saturating_duration_since(Instant::now());
         let mut params = call_params(tool, arguments);
         for _ in 0..INPUT_ROUNDS_MAX {

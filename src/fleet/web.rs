@@ -177,7 +177,10 @@ impl Endpoint {
     pub(super) fn failed(&self, error: &reqwest::Error) -> Cause {
         let host = self.url.host_str().unwrap_or("?");
         let port = self.url.port_or_known_default().unwrap_or_default();
-        let text = format!("{host}:{port}: {}", innermost(error));
+        let mut text = format!("{host}:{port}: {}", innermost(error));
+        if text.ends_with("InvalidContentType") {
+            text.push_str(" (that is no TLS: does the address begin with http?)");
+        }
         if error.is_builder() {
             Cause::Invalid(text)
         } else if error.is_connect() || error.is_dns() {

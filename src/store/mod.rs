@@ -13,6 +13,7 @@ mod next;
 mod notes;
 mod read;
 mod schema;
+mod servers;
 mod session;
 mod sink;
 mod skills;
