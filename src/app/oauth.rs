@@ -1,5 +1,7 @@
 //! The credentials of a configured server, put together: its settings, the private files, the clock.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +16,9 @@ use super::SystemClock;
 /// Where the environment may name a proxy.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+
+/// The longest keys take a tenth of this.
+const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// What signs in to a server at `url`, as `configured` says if it is configured. `name` is what the
 /// person calls it; tokens lie below `data_dir`.
@@ -31,6 +36,7 @@ pub fn oauth(
         settings.identity = Identity {
             client_id: oauth.client_id.as_ref().map(|id| id.value().to_owned()),
             client_secret: oauth.client_secret.as_ref().map(|secret| Secret::new(secret.expose())),
+            client_key: oauth.client_key_file.as_ref().map(|path| key(path.value())).transpose()?,
             client_metadata_url: oauth.client_metadata_url.clone(),
         };
         settings.scopes.clone_from(&oauth.scopes);
@@ -47,6 +53,16 @@ pub fn oauth(
         logger: logger.clone(),
     };
     OAuth::new(settings, ports)
+}
+
+/// Read anew for every connection, so that a key can be changed without a word.
+fn key(path: &str) -> Result<Secret, OAuthError> {
+    let read = File::open(path).and_then(|file| {
+        let mut text = String::new();
+        file.take(KEY_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+    });
+    read.map(Secret::new)
+        .map_err(|error| OAuthError::Settings(format!("cannot read `oauth.clientKeyFile` {path}: {error}")))
 }
 
 /// A proxy may lie anywhere: the person chose it.

@@ -10,7 +10,7 @@ use crate::fleet::bridge::{BridgeError, Cause};
 use crate::fleet::credentials::Credentials;
 use crate::fleet::link::stdio::Stdio;
 use crate::fleet::link::{Opener, for_endpoint};
-use crate::fleet::oauth::Absent;
+use crate::fleet::oauth::{Absent, filed_under};
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 use crate::sandbox::Spec;
@@ -64,8 +64,10 @@ pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reac
             }
             State::Disabled { reason, .. } => return Err(unusable(text, reason)),
         };
-        let credentials =
-            configured.url.as_ref().and_then(|url| credentials(text, url.value(), Some(configured), config));
+        let credentials = match &configured.url {
+            Some(url) => credentials(text, url.value(), Some(configured), config)?,
+            None => None,
+        };
         let opener =
             app::opener(configured, credentials).map_err(|cause| unusable(text, &cause.to_string()))?;
         return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
@@ -114,7 +116,7 @@ fn address(url: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> 
         let value = expand(value.trim()).map_err(usage)?;
         endpoint = endpoint.with_header(header.trim(), &value).map_err(|cause| usage(cause.to_string()))?;
     }
-    if let Some(credentials) = credentials(&name, url, None, config) {
+    if let Some(credentials) = credentials(&name, url, None, config)? {
         endpoint = endpoint.with_credentials(credentials);
     }
     Ok(Reach { name, opener: for_endpoint(endpoint), configured: None })
@@ -127,10 +129,13 @@ fn credentials(
     url: &str,
     configured: Option<&ServerConfig>,
     config: &Config,
-) -> Option<Arc<dyn Credentials>> {
+) -> Result<Option<Arc<dyn Credentials>>, Fault> {
+    if filed_under(url).is_err() {
+        return Ok(None);
+    }
     let logger = app::stderr_logger(config.log);
     let oauth = app::oauth(name, url, configured, &config.data_dir, Arc::new(Absent), &logger);
-    oauth.ok().map(|oauth| Arc::new(oauth) as Arc<dyn Credentials>)
+    oauth.map(|oauth| Some(Arc::new(oauth) as _)).map_err(|error| unusable(name, &error.to_string()))
 }
 
 fn unusable(name: &str, reason: &str) -> Fault {

@@ -154,6 +154,10 @@ pub struct OAuthConfig {
     /// Its secret, best as `${VAR}`. It is never shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
+    /// A file with its private key in PEM, in place of a secret; only with `grant` clientCredentials. Relative to the file that names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub client_key_file: Option<Expanded>,
     /// The https address of a document that describes the client, for authorization servers that read one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
@@ -179,7 +183,7 @@ pub enum OAuthGrant {
     /// A person's, who signs in once with `colibri auth login`.
     #[default]
     Person,
-    /// The client's own, with `clientId` and `clientSecret`; nobody is asked.
+    /// The client's own, with `clientId` and `clientSecret` or `clientKeyFile`; nobody is asked.
     ClientCredentials,
 }
 

@@ -9,9 +9,11 @@
 //! that granted it and to nobody else. Neither appears in an error or a log line.
 
 mod address;
+mod assertion;
 mod authority;
 mod demand;
 mod error;
+mod explain;
 mod loopback;
 mod memory;
 mod person;
@@ -88,6 +90,8 @@ pub struct Identity {
     pub client_id: Option<String>,
     /// Its secret.
     pub client_secret: Option<Secret>,
+    /// Its private key in PEM, in place of a secret, for a client that acts for itself.
+    pub client_key: Option<Secret>,
     /// The address of a document that describes the client, for authorization servers that read such.
     pub client_metadata_url: Option<String>,
 }
@@ -98,7 +102,7 @@ pub enum Flow {
     /// A person's, who is asked once.
     #[default]
     Person,
-    /// The client's own, with its secret.
+    /// The client's own, with its secret or its key.
     ClientCredentials,
 }
 

@@ -144,7 +144,7 @@ async fn a_configured_server_is_signed_in_to_by_its_name() {
         ("fixed", 2, "already say who you are"),
         ("program", 2, "is a program"),
         ("the serve", 2, "did you mean `the server`?"),
-        ("broken", 7, "needs `oauth.clientId`"),
+        ("broken", 7, "need `oauth.clientId`"),
         ("ftp://example.com", 2, "address"),
     ] {
         let ran = run(&home, &with(&["auth", "login", name])).await;

@@ -327,6 +327,36 @@ async fn a_client_may_act_for_itself() {
     }
 }
 
+/// The same with a key in place of a secret: the statement is signed anew each time, and the key stays here.
+#[tokio::test]
+async fn a_client_may_prove_itself_with_a_key() {
+    let stage = Stage::set().await;
+    stage.script().metadata = json!({
+        "token_endpoint_auth_methods_supported": ["private_key_jwt"],
+        "token_endpoint_auth_signing_alg_values_supported": ["ES256", "EdDSA"],
+    });
+    let mut side = Side::of(&stage);
+    side.settings.flow = Flow::ClientCredentials;
+    side.settings.identity.client_id = Some("itself".to_owned());
+    // RFC 8410 §10.3, which is nobody's key.
+    let key = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC";
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
+    side.settings.identity.client_key = Some(Secret::new(pem));
+    let credentials = side.credentials(Absent);
+    assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
+    let first = stage.script().form["client_assertion"].clone();
+    assert_eq!(first.split('.').count(), 3);
+    assert!(!stage.script().form.contains_key("client_secret"));
+    side.pass(3600);
+    assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
+    assert_ne!(stage.script().form["client_assertion"], first);
+    stage.script().token = Token::Answers(401, json!({ "error": "invalid_client" }).to_string());
+    stage.revoke_everything();
+    let other = Side { vault: Side::of(&stage).vault, ..side };
+    let words = unauthorized(call(&stage, &other.credentials(Absent)).await);
+    assert!(words.contains("invalid_client") && !words.contains(key), "{words}");
+}
+
 /// A login on another machine: the address that the browser was sent back to is pasted.
 #[tokio::test]
 async fn a_redirect_can_be_pasted() {

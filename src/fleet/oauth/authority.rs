@@ -20,9 +20,11 @@ use crate::domain::clock::Timestamp;
 use crate::domain::grant::{Client, Grant, Secret, Tokens};
 
 use super::Identity;
-use super::error::{OAuthError, code, shown};
+use super::assertion::assertion;
+use super::error::{OAuthError, shown};
+use super::explain::{Step, explain, words};
 use super::person::Redirect;
-use super::wire::{Trouble, Wire, host, is_passing};
+use super::wire::{Wire, host};
 
 /// What colibri calls itself where it registers.
 const CLIENT_NAME: &str = "colibri";
@@ -236,7 +238,7 @@ impl Authority {
         now: Timestamp,
     ) -> Result<Obtained, OAuthError> {
         let Some(secret) = &client.secret else {
-            let message = "client credentials need `oauth.clientId` and `oauth.clientSecret`";
+            let message = "a client that acts for itself needs a secret or a key";
             return Err(OAuthError::Settings(message.to_owned()));
         };
         let server = self.server.to_string();
@@ -261,6 +263,43 @@ impl Authority {
         Ok(obtained)
     }
 
+    /// The same, for a client that has a key in place of a secret. rmcp would bring a second cryptography.
+    pub(super) async fn client_credentials_by_key(
+        &mut self,
+        client: &Client,
+        key: &Secret,
+        scopes: &[String],
+        now: Timestamp,
+    ) -> Result<Obtained, OAuthError> {
+        let server = self.server.to_string();
+        self.present(client, &server)?;
+        let accepted =
+            self.metadata.additional_fields.get("token_endpoint_auth_signing_alg_values_supported");
+        let accepted: Option<Vec<String>> =
+            accepted.and_then(|names| serde_json::from_value(names.clone()).ok());
+        let audience = self.issuer().unwrap_or(&self.metadata.token_endpoint);
+        let statement = assertion(key, &client.id, audience, accepted.as_deref(), now)?;
+        let resource = self.resource().await;
+        let mut form = Url::parse("form:/").expect("an address of nothing");
+        form.query_pairs_mut()
+            .append_pair("grant_type", "client_credentials")
+            .append_pair("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
+            .append_pair("client_assertion", &statement)
+            .append_pair("resource", &resource);
+        if !scopes.is_empty() {
+            form.query_pairs_mut().append_pair("scope", &scopes.join(" "));
+        }
+        self.wire.take_trouble();
+        let answered =
+            self.wire.post_form(&self.metadata.token_endpoint, form.query().unwrap_or_default()).await;
+        let unreadable = || self.no_token(AuthError::InternalError(String::new()));
+        let answer = answered.ok_or_else(unreadable)?;
+        let given: Given = serde_json::from_slice(&answer).map_err(|_| unreadable())?;
+        let granted =
+            given.scope.as_deref().map(|scope| scope.split_whitespace().map(ToOwned::to_owned).collect());
+        Ok(Obtained { tokens: self.tokens(given, now)?, scopes: granted.unwrap_or_else(|| scopes.to_vec()) })
+    }
+
     /// The name that the server's metadata gives to the server. rmcp tells it nowhere but in the address
     /// of a login.
     async fn resource(&self) -> String {
@@ -277,14 +316,18 @@ impl Authority {
             Ok(Some(stored)) => stored.granted_scopes,
             _ => Vec::new(),
         };
+        let given: Given = serde_json::to_value(given)
+            .and_then(serde_json::from_value)
+            .map_err(|_| self.no_token(AuthError::InternalError(String::new())))?;
+        Ok(Obtained { tokens: self.tokens(given, now)?, scopes })
+    }
+
+    fn tokens(&self, given: Given, now: Timestamp) -> Result<Tokens, OAuthError> {
         let unusable = |what: &str| OAuthError::Token {
             host: self.token_host(),
             code: Some(what.to_owned()),
             passing: false,
         };
-        let given: Given = serde_json::to_value(given)
-            .and_then(serde_json::from_value)
-            .map_err(|_| unusable("its answer has no token"))?;
         if !given.token_type.eq_ignore_ascii_case("bearer") {
             return Err(unusable("the token is not a bearer token"));
         }
@@ -295,13 +338,12 @@ impl Authority {
         }
         let expires_at =
             given.expires_in.map(|seconds| Timestamp(now.0.saturating_add(seconds.saturating_mul(1000))));
-        let tokens = Tokens {
+        Ok(Tokens {
             access: Secret::new(given.access_token),
             refresh: given.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
             received_at: now,
             expires_at,
-        };
-        Ok(Obtained { tokens, scopes })
+        })
     }
 
     fn no_token(&self, error: AuthError) -> OAuthError {
@@ -320,6 +362,7 @@ struct Given {
     token_type: String,
     refresh_token: Option<String>,
     expires_in: Option<u64>,
+    scope: Option<String>,
 }
 
 /// Whose HTTP client asks.
@@ -338,87 +381,6 @@ async fn manager(way: Way, wire: &Arc<Wire>, server: &Url) -> Result<Authorizati
     let mut manager = AuthorizationManager::new_allowing_private_addresses(server.clone()).await?;
     manager.with_client(wire.client().clone())?;
     Ok(manager)
-}
-
-/// What was being done.
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Discovery,
-    Registration,
-    /// At this host.
-    Token(&'a str),
-}
-
-/// What an error of rmcp means. Its own words are used only where they can hold no secret.
-fn explain(wire: &Wire, server: &Url, step: Step<'_>, error: AuthError) -> OAuthError {
-    let error = match error {
-        AuthError::PkceUnsupported => return OAuthError::NoPkce,
-        AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => {
-            let received = Some(shown(&received_issuer));
-            return OAuthError::Issuer { expected: shown(&expected_issuer), received };
-        }
-        AuthError::AuthorizationServerMissingIssuer { expected_issuer } => {
-            return OAuthError::Issuer { expected: shown(&expected_issuer), received: None };
-        }
-        error => error,
-    };
-    match (wire.take_trouble(), step) {
-        (Some(Trouble::Unreachable { host, what }), _) => OAuthError::Unreachable { host, what },
-        (Some(Trouble::Address { host, reason }), _) => OAuthError::Address { host: shown(&host), reason },
-        (Some(Trouble::Refused { host, status, .. }), Step::Discovery | Step::Registration)
-            if is_passing(status) =>
-        {
-            OAuthError::Unreachable { host, what: format!("it answered {status}") }
-        }
-        (Some(Trouble::Refused { host, status, code, description }), Step::Registration) => {
-            let reason = match (code, description) {
-                (Some(code), Some(description)) => format!("{code}, {description}"),
-                (Some(said), None) | (None, Some(said)) => said,
-                (None, None) => format!("it answered {status}"),
-            };
-            OAuthError::Registration { host, reason: Some(reason) }
-        }
-        (Some(Trouble::Refused { host, status, code, .. }), Step::Token(_)) => {
-            let code = code.or_else(|| Some(format!("it answered {status}")));
-            OAuthError::Token { host, code, passing: is_passing(status) }
-        }
-        // rmcp's own client leaves only words.
-        (None, _) if is_request_failure(&error) => {
-            OAuthError::Unreachable { host: host(server), what: "the request failed".to_owned() }
-        }
-        (None, Step::Registration) => OAuthError::Registration { host: host(server), reason: None },
-        (None, Step::Token(host)) => {
-            let code = said(&error).unwrap_or_else(|| "its answer cannot be read".to_owned());
-            OAuthError::Token { host: host.to_owned(), code: Some(code), passing: false }
-        }
-        (_, Step::Discovery) => words(server, &error),
-    }
-}
-
-/// rmcp's words about metadata and settings; no token was in play. The server's own address may hold a
-/// key, so it is cut.
-fn words(server: &Url, error: &AuthError) -> OAuthError {
-    let text = match error {
-        AuthError::MetadataError(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let mut bare = server.clone();
-    bare.set_query(None);
-    OAuthError::Metadata(shown(&text.replace(server.as_str(), bare.as_str())))
-}
-
-fn is_request_failure(error: &AuthError) -> bool {
-    let text = error.to_string();
-    ["Request failed", "HTTP request error", "metadata discovery failed for"]
-        .iter()
-        .any(|sign| text.contains(sign))
-}
-
-/// The OAuth error code in rmcp's words.
-fn said(error: &AuthError) -> Option<String> {
-    let text = error.to_string();
-    let (_, said) = text.split_once("error response: ")?;
-    code(said.split(':').next()?.trim())
 }
 
 #[cfg(test)]

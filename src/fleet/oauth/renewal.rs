@@ -117,14 +117,18 @@ impl Inner {
     async fn ask_for_itself(&self, authority: &mut Authority, wish: Wish) -> Result<bool, OAuthError> {
         let identity = &self.settings.identity;
         let Some(id) = identity.client_id.clone() else {
-            let message = "client credentials need `oauth.clientId` and `oauth.clientSecret`";
+            let message = "a client that acts for itself needs `oauth.clientId`";
             return Err(OAuthError::Settings(message.to_owned()));
         };
         let client = Client { id, secret: identity.client_secret.clone() };
         let mut scopes = union(wish.scopes, &authority.scopes(&self.settings.scopes).await);
         // Nobody goes offline.
         scopes.retain(|scope| scope != "offline_access");
-        let obtained = authority.client_credentials(&client, &scopes, self.ports.clock.now().wall).await?;
+        let now = self.ports.clock.now().wall;
+        let obtained = match &identity.client_key {
+            Some(key) => authority.client_credentials_by_key(&client, key, &scopes, now).await?,
+            None => authority.client_credentials(&client, &scopes, now).await?,
+        };
         let issuer = authority.issuer().map(ToOwned::to_owned);
         self.keep(self.grant(issuer, client, obtained)).await;
         Ok(true)

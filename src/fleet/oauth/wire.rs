@@ -23,6 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Metadata and tokens are a few kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// The way to metadata and authorization servers on behalf of one server.
 pub(super) struct Wire {
     client: Client,
@@ -75,8 +77,15 @@ impl Wire {
         "the request failed".into()
     }
 
-    async fn send(&self, asked: OAuthHttpRequest) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        let request = reqwest::Request::try_from(asked.request)?;
+    /// Sends a form; gives the body of a success. What else came of it is the trouble.
+    pub(super) async fn post_form(&self, address: &str, form: &str) -> Option<Vec<u8>> {
+        let request =
+            self.client.post(address).header("content-type", FORM).header("accept", "application/json");
+        let answer = self.send(request.body(form.to_owned()).build().ok()?).await.ok()?;
+        answer.status().is_success().then(|| answer.into_body())
+    }
+
+    async fn send(&self, request: reqwest::Request) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
         let host = host(request.url());
         if let Some(reason) = self.reach.refuses(request.url()) {
             return Err(self.note(Trouble::Address { host, reason }));
@@ -86,7 +95,7 @@ impl Wire {
         let carries_secrets = request
             .headers()
             .get("content-type")
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+            .is_some_and(|kind| kind.as_bytes().starts_with(FORM.as_bytes()));
         let unreachable = |error: &reqwest::Error| {
             let what = if error.is_timeout() { "no answer in time".to_owned() } else { root(error) };
             self.note(Trouble::Unreachable { host: host.clone(), what })
@@ -122,7 +131,7 @@ impl OAuthHttpClient for Wire {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         // Whatever redirects the flow would follow: a discovery follows its own, within one origin, and
         // nothing else has a reason to send us elsewhere.
-        Box::pin(self.send(request))
+        Box::pin(async move { self.send(reqwest::Request::try_from(request.request)?).await })
     }
 }
 
