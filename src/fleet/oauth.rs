@@ -356,7 +356,7 @@ impl Inner {
         if let Some(access) = self.access() {
             return Ok(Some(access));
         }
-        if let Some(grant) = self.ports.vault.load(self.server.as_str()).await?
+        if let Some(grant) = self.load().await?
             && grant.tokens.is_some()
         {
             // Unless a renewal was quicker.
@@ -367,6 +367,14 @@ impl Inner {
             });
         }
         Ok(self.access())
+    }
+
+    /// What the vault holds for this server and the configured client. What was granted to another is not
+    /// ours to use.
+    async fn load(&self) -> Result<Option<Grant>, OAuthError> {
+        let grant = self.ports.vault.load(self.server.as_str()).await?;
+        let configured = self.settings.identity.client_id.as_ref();
+        Ok(grant.filter(|grant| configured.is_none_or(|id| *id == grant.client.id)))
     }
 
     fn access(&self) -> Option<Secret> {
@@ -387,7 +395,9 @@ impl Inner {
     }
 
     fn log(&self, text: std::fmt::Arguments<'_>) {
-        self.ports.logger.warn(format_args!("[oauth] {}: {text}", shown(&self.settings.name)));
+        let name = &self.settings.name;
+        let name = if name.contains("://") { super::web::shown(name) } else { name.clone() };
+        self.ports.logger.warn(format_args!("[oauth] {}: {text}", shown(&name)));
     }
 }
 

@@ -130,10 +130,11 @@ impl Endpoint {
         shown(self.url.as_str())
     }
 
-    /// Sends a request as who we are. A refusal is taken to the credentials once.
+    /// Sends a request as who we are. A refusal is taken to the credentials once for each status: a token
+    /// that was missing may then turn out to be too weak.
     pub(super) async fn send(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, Cause> {
         let credentials = self.credentials.as_ref().filter(|_| !self.headers.contains_key(AUTHORIZATION));
-        let mut may_ask = credentials;
+        let mut asked = Vec::new();
         loop {
             let mut request = request().headers(self.headers.clone());
             if let Some(credentials) = credentials
@@ -147,8 +148,9 @@ impl Endpoint {
             let status = response.status().as_u16();
             let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
             let is_refused = status == 401 || (status == 403 && challenge.is_some());
-            match may_ask.take() {
-                Some(credentials) if is_refused => {
+            match credentials {
+                Some(credentials) if is_refused && !asked.contains(&status) => {
+                    asked.push(status);
                     let challenge = challenge.map(str::to_owned);
                     credentials.refused(Refusal { status, challenge }).await?;
                 }

@@ -247,6 +247,20 @@ async fn a_call_that_needs_more_is_stepped_up() {
     bridge.close().await;
 }
 
+/// One request may find out both: that it needs a token, and that it needs a better one.
+#[tokio::test]
+async fn a_first_call_may_need_both() {
+    let stage = Stage::set().await;
+    let side = Side::of(&stage);
+    let credentials = side.credentials(person());
+    let bridge = connect(&stage, &credentials).await.unwrap();
+    stage.script().demanded = vec!["write"];
+    stage.revoke_everything();
+    assert_eq!(greet(&bridge).await.unwrap(), "hello");
+    assert_eq!(stage.script().authorize["scope"], "write");
+    bridge.close().await;
+}
+
 /// A server that never has enough is asked about once.
 #[tokio::test]
 async fn stepping_up_ends() {

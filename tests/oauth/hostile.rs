@@ -146,6 +146,17 @@ async fn nothing_is_redirected() {
     assert!(nobody, "nobody went there");
 }
 
+/// Metadata that leads from place to place is not followed for ever.
+#[tokio::test]
+async fn metadata_leads_only_so_far() {
+    let stage = Stage::set().await;
+    let places: Vec<String> = (0..1000).map(|number| stage.url.replace("mcp", &number.to_string())).collect();
+    stage.script().resource_metadata = json!({ "authorization_servers": places });
+    let (_, words) = failed(&stage).await;
+    assert!(words.contains("too many places"), "{words}");
+    assert!(stage.asked("server GET") <= 32);
+}
+
 /// An authorization server that is not there may come back.
 #[tokio::test]
 async fn an_authorization_server_that_is_down_is_passing() {

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use colibri::domain::grant::Vault;
+use colibri::domain::audit::Pending;
+use colibri::domain::grant::{Grant, Hold, Vault, VaultError};
 use colibri::fleet::bridge::BridgeError;
 use colibri::fleet::credentials::{Credentials, Refusal};
 use colibri::fleet::error::Cause;
@@ -217,6 +218,44 @@ async fn a_changed_client_signs_in_anew() {
     side.pass(3600);
     unauthorized(call(&stage, &side.credentials(Absent)).await);
     assert_eq!(stage.asked("a POST"), 0);
+    assert_eq!(stage.asked("server server/discover"), 1, "nor is it used: it was not granted to this one");
+}
+
+/// A disk that takes nothing costs the next process a login, and this one nothing; but a login is told.
+#[tokio::test]
+async fn a_vault_that_takes_nothing_is_told() {
+    let stage = Stage::set().await;
+    let side = Side { vault: Arc::new(Full), ..Side::of(&stage) };
+    let credentials = side.credentials(person());
+    assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
+    side.pass(3600);
+    assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
+    assert_eq!((stage.asked("a GET /authorize"), stage.asked("a POST /token refresh_token")), (1, 1));
+    assert!(side.said.lock().unwrap()[0].contains("kept in memory only: the disk is full"));
+    let told = side.credentials(person()).login(&[]).await.unwrap_err();
+    assert!(told.to_string().contains("could not be written"), "{told}");
+    assert!(!side.said.lock().unwrap().concat().contains("canary"));
+}
+
+/// A vault on a full disk.
+struct Full;
+
+impl Vault for Full {
+    fn load<'a>(&'a self, _: &'a str) -> Pending<'a, Result<Option<Grant>, VaultError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn save(&self, _: Grant) -> Pending<'_, Result<(), VaultError>> {
+        Box::pin(async { Err(VaultError("the disk is full".to_owned())) })
+    }
+
+    fn forget<'a>(&'a self, _: &'a str) -> Pending<'a, Result<bool, VaultError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn hold<'a>(&'a self, _: &'a str) -> Pending<'a, Result<Hold, VaultError>> {
+        Box::pin(async { Ok(Hold::new(())) })
+    }
 }
 
 /// A token without an end and without renewal is used until it is refused.

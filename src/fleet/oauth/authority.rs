@@ -6,6 +6,7 @@
 //! Must not know: when a token is wanted, where grants are kept, or who the person is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::Url;
 use rmcp::transport::auth::{
@@ -15,6 +16,7 @@ use rmcp::transport::auth::{
 };
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::domain::clock::Timestamp;
 use crate::domain::grant::{Client, Grant, Secret, Tokens};
@@ -28,6 +30,10 @@ use super::wire::{Wire, host};
 
 /// What colibri calls itself where it registers.
 const CLIENT_NAME: &str = "colibri";
+
+/// Metadata leads from place to place, and a hostile one to many: no further than this, and no longer.
+const DISCOVERY_REQUESTS_MAX: usize = 32;
+const DISCOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A token that can stand in a header, and that fits one.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
@@ -83,8 +89,14 @@ impl Authority {
         let scratch = InMemoryCredentialStore::new();
         manager.set_credential_store(scratch.clone());
         wire.take_trouble();
-        let found = manager.resolve_metadata_from_challenge(challenge).await;
-        let found = found.map_err(|error| explain(wire, server, Step::Discovery, error))?;
+        wire.allow(DISCOVERY_REQUESTS_MAX);
+        let found = timeout(DISCOVERY_TIMEOUT, manager.resolve_metadata_from_challenge(challenge)).await;
+        wire.allow(usize::MAX);
+        let late = |_| OAuthError::Unreachable {
+            host: host(server),
+            what: "its metadata takes too long".to_owned(),
+        };
+        let found = found.map_err(late)?.map_err(|error| explain(wire, server, Step::Discovery, error))?;
         let metadata = found.metadata;
         manager.set_metadata(metadata.clone());
         let is_guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;

@@ -94,11 +94,8 @@ impl Inner {
     }
 
     async fn refresh(&self, authority: &mut Authority, held: Grant) -> Result<bool, OAuthError> {
-        let is_configured = |id: &String| *id == held.client.id;
-        // Tokens of another issuer or another client are worth nothing here, and are shown to nobody.
-        if held.issuer.as_deref() != authority.issuer()
-            || !self.settings.identity.client_id.as_ref().is_none_or(is_configured)
-        {
+        // Tokens of another issuer are worth nothing here, and are not shown.
+        if held.issuer.as_deref() != authority.issuer() {
             return Ok(false);
         }
         match authority.refresh(&held, self.ports.clock.now().wall).await {
@@ -212,7 +209,7 @@ impl Inner {
         if let Some(unsaved) = self.current(|current| current.grant.clone().filter(|_| current.is_unsaved)) {
             return Ok(Some(unsaved));
         }
-        Ok(self.ports.vault.load(self.server.as_str()).await?)
+        self.load().await
     }
 
     /// Takes over a token that another process has brought, if it will do.

@@ -4,6 +4,7 @@
 //! Also keeps what the last failure was, since the flow's own errors are words for people.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct Wire {
     client: Client,
     reach: Reach,
     trouble: Mutex<Option<Trouble>>,
+    /// How many more requests may be made.
+    allowance: AtomicUsize,
 }
 
 /// What the last request that failed came to.
@@ -55,7 +58,7 @@ impl Wire {
             .dns_resolver(Arc::new(reach.clone()))
             .build()
             .map_err(|error| OAuthError::Settings(format!("no HTTP client: {}", root(&error))))?;
-        Ok(Self { client, reach, trouble: Mutex::new(None) })
+        Ok(Self { client, reach, trouble: Mutex::new(None), allowance: AtomicUsize::new(usize::MAX) })
     }
 
     /// The client itself, with the same limits on time, redirects and names.
@@ -65,6 +68,11 @@ impl Wire {
 
     pub(super) fn reach(&self) -> &Reach {
         &self.reach
+    }
+
+    /// Lets so many requests be made from now on.
+    pub(super) fn allow(&self, requests: usize) {
+        self.allowance.store(requests, Ordering::Relaxed);
     }
 
     /// What failed since this was last asked.
@@ -88,6 +96,11 @@ impl Wire {
     async fn send(&self, request: reqwest::Request) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
         let host = host(request.url());
         if let Some(reason) = self.reach.refuses(request.url()) {
+            return Err(self.note(Trouble::Address { host, reason }));
+        }
+        let spend = |left: usize| left.checked_sub(1);
+        if self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+            let reason = "the server's metadata leads to too many places";
             return Err(self.note(Trouble::Address { host, reason }));
         }
         let is_post = request.method() == reqwest::Method::POST;
