@@ -2,6 +2,9 @@
 
 mod children;
 mod families;
+mod listing;
+mod network;
+mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -40,6 +43,7 @@ struct Script {
     discover: Do,
     initialize: Do,
     calls: Arc<Mutex<VecDeque<Do>>>,
+    lists: Arc<Mutex<VecDeque<Do>>>,
     /// Every message received, in order.
     seen: Arc<Mutex<Vec<Value>>>,
 }
@@ -52,6 +56,7 @@ impl Script {
                 json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": { "name": "s", "version": "1" } }),
             ),
             calls: Arc::new(Mutex::new(calls.into_iter().collect())),
+            lists: Arc::default(),
             seen: Arc::default(),
         }
     }
@@ -78,6 +83,7 @@ impl Script {
             let reaction = match message["method"].as_str() {
                 Some("server/discover") => self.discover.clone(),
                 Some("initialize") => self.initialize.clone(),
+                Some("tools/list") => self.lists.lock().expect("sound").pop_front().unwrap_or(Do::Nothing),
                 Some("tools/call") => self.calls.lock().expect("sound").pop_front().unwrap_or(Do::Nothing),
                 _ => Do::Nothing,
             };
@@ -132,7 +138,7 @@ fn said(text: &str) -> Value {
 
 const INTERNAL: Do = Do::Error(-32_603, "boom");
 
-/// BR-1, BR-2, BR-4: connecting gives a bridge that knows its url; a call gives the result whole.
+/// BR-1, BR-2, BR-4, BR-12: connecting gives a bridge that knows its url; a call gives the result whole.
 #[tokio::test(start_paused = true)]
 async fn a_call_returns_the_servers_result_whole() {
     for (script, revision) in [

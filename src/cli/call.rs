@@ -123,7 +123,7 @@ async fn schema(bridge: &Bridge, tool: &str) -> Result<Option<Value>, Fault> {
         .tools()
         .await
         .map_err(|error| reach::failed("cannot list the tools of", bridge.url(), &error))?;
-    let definition = listed.tools.iter().find(|listed| listed.name == tool);
+    let definition = listed.get(tool);
     let definition = definition.and_then(|tool| serde_json::from_str::<Value>(tool.definition.get()).ok());
     Ok(definition.map(|mut definition| definition["inputSchema"].take()))
 }

@@ -12,6 +12,7 @@ pub mod failure;
 pub mod grant;
 pub mod health;
 pub mod ledger;
+pub mod life;
 pub mod log;
 pub mod merkle;
 pub mod mode;

@@ -43,7 +43,7 @@ use address::Reach;
 use authority::Authority;
 use demand::{Demand, demand, union};
 use error::{login_command, shown};
-use renewal::Wish;
+use renewal::{Outcome, Wish};
 use wire::Wire;
 
 /// How long a token that still holds is used as it is, once it could not be renewed.
@@ -139,10 +139,6 @@ struct Inner {
 #[derive(Default)]
 struct Current {
     grant: Option<Grant>,
-    /// How often the token has changed.
-    changes: u64,
-    /// Whether this very token has been handed out. If not, no refusal is about it.
-    is_used: bool,
     /// Whether the vault could not take it.
     is_unsaved: bool,
 }
@@ -157,7 +153,7 @@ struct Turn {
     step_ups: u32,
     /// When a token was last renewed before its end, or could not be.
     tried_at: Option<Instant>,
-    /// When a token was last renewed.
+    /// When a token was last renewed because it was refused.
     renewed_at: Option<Instant>,
 }
 
@@ -259,11 +255,7 @@ impl Inner {
                 Ok(false) | Err(_) => return Ok(None),
             },
         }
-        let access = self.current(|current| {
-            current.is_used = true;
-            current.grant.as_ref().and_then(|grant| grant.tokens.as_ref()).map(|tokens| tokens.access.clone())
-        });
-        Ok(access.map(|access| format!("Bearer {}", access.expose())))
+        Ok(self.access().as_ref().map(header))
     }
 
     /// Renews a token before the server has to refuse it; tells whether there is another one. Not tried
@@ -278,19 +270,19 @@ impl Inner {
             return Ok(false);
         }
         turn.tried_at = Some(Instant::now());
-        let renewed = self.renew(&mut turn, Wish { used: Some(used), ..Wish::default() }).await?;
-        if renewed {
+        let outcome = self.renew(&mut turn, Wish { used: Some(used), ..Wish::default() }).await?;
+        if outcome != Outcome::Nothing {
             turn.tried_at = None;
         }
-        Ok(renewed)
+        Ok(outcome != Outcome::Nothing)
     }
 
     async fn refused(self: &Arc<Self>, refusal: &Refusal) -> Result<(), OAuthError> {
-        let seen = self.current(|current| current.changes);
         let mut turn = self.turn.lock().await;
-        let is_old_news = self
-            .current(|current| tokens_of(current).is_some() && (current.changes != seen || !current.is_used));
-        if is_old_news {
+        let used = self.access();
+        // While it was under way, or while we waited, another token has come.
+        if used.as_ref().is_some_and(|used| refusal.sent.as_ref().map(Secret::expose) != Some(&*header(used)))
+        {
             return Ok(());
         }
         let challenge = demand::challenge(refusal).map(ToOwned::to_owned);
@@ -313,8 +305,13 @@ impl Inner {
         let only_adopt = is_settling && used.is_some();
         let wish =
             Wish { used, challenge: challenge.clone(), only_adopt, rediscover: true, ..Wish::default() };
-        if self.renew(turn, wish).await? {
-            return Ok(());
+        match self.renew(turn, wish).await? {
+            Outcome::Nothing => {}
+            Outcome::Adopted => return Ok(()),
+            Outcome::Renewed => {
+                turn.renewed_at = Some(Instant::now());
+                return Ok(());
+            }
         }
         match self.settings.flow {
             Flow::ClientCredentials => Err(OAuthError::NotAccepted),
@@ -339,7 +336,7 @@ impl Inner {
         turn.step_ups += 1;
         let all = union(granted, &scopes);
         let wish = Wish { used, challenge: challenge.clone(), scopes: all.clone(), ..Wish::default() };
-        if self.renew(turn, Wish { rediscover: true, ..wish }).await? {
+        if self.renew(turn, Wish { rediscover: true, ..wish }).await? != Outcome::Nothing {
             return Ok(());
         }
         match self.settings.flow {
@@ -404,10 +401,13 @@ impl Inner {
 impl Current {
     fn adopt(&mut self, grant: Grant) {
         self.grant = Some(grant);
-        self.changes += 1;
-        self.is_used = false;
         self.is_unsaved = false;
     }
+}
+
+/// What a request is sent with.
+fn header(access: &Secret) -> String {
+    format!("Bearer {}", access.expose())
 }
 
 fn tokens_of(current: &Current) -> Option<&Tokens> {

@@ -184,3 +184,13 @@ async fn a_key_in_the_address_is_not_shown() {
     assert!(words.contains("run `colibri auth login` with its address"), "{words}");
     assert!(filed_under(&side.settings.url).unwrap().contains("canary"), "filed under the whole address");
 }
+
+/// A server that repeats what it was sent does not put it into an error.
+#[tokio::test]
+async fn a_token_that_is_repeated_is_not_shown() {
+    let stage = Stage::set().await;
+    stage.script().repeats = true;
+    let failed = call(&stage, &Side::of(&stage).credentials(person())).await.unwrap_err();
+    let words = format!("{failed} {failed:?}");
+    assert!(words.contains("is a strange token") && !words.contains("canary"), "{words}");
+}

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use colibri::domain::audit::Pending;
-use colibri::domain::grant::{Grant, Hold, Vault, VaultError};
+use colibri::domain::grant::{Grant, Hold, Secret, Vault, VaultError};
 use colibri::fleet::bridge::BridgeError;
 use colibri::fleet::credentials::{Credentials, Refusal};
 use colibri::fleet::error::Cause;
-use colibri::fleet::oauth::Absent;
+use colibri::fleet::oauth::{Absent, OAuth};
 use colibri::store::TokenFiles;
 use tokio::sync::Semaphore;
 
@@ -85,18 +85,22 @@ async fn a_refused_token_is_renewed_while_that_is_possible() {
     assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
 }
 
+/// The server refuses what a request would be sent with now.
+async fn refusal(credentials: &OAuth) -> Refusal {
+    let sent = credentials.authorization().await.unwrap().map(Secret::new);
+    Refusal { status: 401, challenge: None, sent }
+}
+
 /// A server that refuses what it was just given does not make us renew for ever.
 #[tokio::test]
 async fn a_fresh_token_that_is_refused_is_not_renewed_again() {
     let stage = Stage::set().await;
     let side = signed_in(&stage).await;
     let credentials = side.credentials(Absent);
-    let refusal = || Refusal { status: 401, challenge: None };
-    credentials.authorization().await.unwrap().unwrap();
-    credentials.refused(refusal()).await.unwrap();
+    credentials.refused(refusal(&credentials).await).await.unwrap();
     for _ in 0..3 {
-        credentials.authorization().await.unwrap().unwrap();
-        assert!(matches!(credentials.refused(refusal()).await, Err(Cause::Unauthorized(_))));
+        let again = credentials.refused(refusal(&credentials).await).await;
+        assert!(matches!(again, Err(Cause::Unauthorized(_))), "{again:?}");
     }
     assert_eq!(stage.asked("a POST /token"), 1);
 }
@@ -128,12 +132,13 @@ async fn old_news_is_passed_over() {
     let stage = Stage::set().await;
     let side = signed_in(&stage).await;
     let credentials = side.credentials(Absent);
-    let refusal = || Refusal { status: 401, challenge: None };
-    let first = credentials.authorization().await.unwrap();
-    credentials.refused(refusal()).await.unwrap();
-    credentials.refused(refusal()).await.unwrap();
+    let first = refusal(&credentials).await;
+    assert!(!format!("{first:?}").contains("canary"));
+    credentials.refused(first.clone()).await.unwrap();
+    assert_ne!(refusal(&credentials).await, first);
+    credentials.refused(first).await.unwrap();
+    credentials.refused(Refusal { status: 401, challenge: None, sent: None }).await.unwrap();
     assert_eq!(stage.asked("a POST /token"), 1);
-    assert_ne!(credentials.authorization().await.unwrap(), first);
 }
 
 /// Processes that share the files renew once between them: one renews, the others take over.

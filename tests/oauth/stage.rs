@@ -52,6 +52,8 @@ pub(crate) struct Script {
     pub(crate) metadata: Value,
     /// What the challenge of a 401 asks for.
     pub(crate) hint: Option<&'static str>,
+    /// Whether a tool call fails, with what it was sent in the error.
+    pub(crate) repeats: bool,
     /// What a tool call needs.
     pub(crate) demanded: Vec<&'static str>,
     pub(crate) redirect: Redirect,
@@ -186,6 +188,10 @@ impl Stage {
             let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
             return refused(StatusCode::FORBIDDEN, &challenge);
         }
+        if method == "tools/call" && script.repeats {
+            let body = format!("{authorization} is a strange token: {token}");
+            return answered(StatusCode::BAD_REQUEST, "text/plain", &body);
+        }
         let result = match method {
             "server/discover" => json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} }),
             "tools/list" => json!({ "tools": [{ "name": "greet", "inputSchema": { "type": "object" } }] }),
@@ -272,6 +278,7 @@ impl Script {
             resource_metadata: json!({}),
             metadata: json!({}),
             hint: None,
+            repeats: false,
             demanded: Vec::new(),
             redirect: Redirect::Plain,
             token: Token::Gives,

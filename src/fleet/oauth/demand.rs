@@ -72,7 +72,7 @@ mod tests {
     fn a_refusal_asks_for_a_token_for_scopes_or_for_nothing() {
         let server: Url = "https://mcp.example.com/mcp".parse().unwrap();
         let check = |status: u16, challenge: Option<&str>, expected: Demand| {
-            let refusal = Refusal { status, challenge: challenge.map(ToOwned::to_owned) };
+            let refusal = Refusal { status, challenge: challenge.map(ToOwned::to_owned), sent: None };
             assert_eq!(demand(&refusal, &server), expected, "{status} {challenge:?}");
         };
         let scopes = |scopes: &[&str]| Demand::Scopes(scopes.iter().map(ToString::to_string).collect());

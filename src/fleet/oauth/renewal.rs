@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::domain::grant::{Client, Freshness, Grant, Secret};
 
 use super::authority::{Authority, NotRefreshed, Obtained};
@@ -39,9 +37,20 @@ pub(super) struct Wish {
     pub(super) only_adopt: bool,
 }
 
+/// What came of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The token is the old one.
+    Nothing,
+    /// Another process had a new one.
+    Adopted,
+    /// There is a new one.
+    Renewed,
+}
+
 impl Inner {
-    /// Gets another token without a person. Tells whether there is one.
-    pub(super) async fn renew(self: &Arc<Self>, turn: &mut Turn, wish: Wish) -> Result<bool, OAuthError> {
+    /// Gets another token without a person, if that goes.
+    pub(super) async fn renew(self: &Arc<Self>, turn: &mut Turn, wish: Wish) -> Result<Outcome, OAuthError> {
         let known = turn.authority.take().filter(|_| !wish.rediscover);
         let this = Arc::clone(self);
         let task = tokio::spawn(async move {
@@ -51,9 +60,6 @@ impl Inner {
         });
         let (authority, renewed) = task.await.map_err(|_| ended())?;
         turn.authority = authority;
-        if renewed == Ok(true) {
-            turn.renewed_at = Some(Instant::now());
-        }
         renewed
     }
 
@@ -61,17 +67,17 @@ impl Inner {
         &self,
         authority: &mut Option<Authority>,
         wish: Wish,
-    ) -> Result<bool, OAuthError> {
+    ) -> Result<Outcome, OAuthError> {
         let held = self.newest().await?;
         if self.adopt_other(held.as_ref(), &wish) {
-            return Ok(true);
+            return Ok(Outcome::Adopted);
         }
         let can_refresh =
             held.as_ref().and_then(|held| held.tokens.as_ref()).is_some_and(|held| held.refresh.is_some());
         // A refresh token buys what was granted, not more.
         let is_enough = wish.scopes.is_empty();
         if wish.only_adopt || (self.settings.flow == Flow::Person && !(can_refresh && is_enough)) {
-            return Ok(false);
+            return Ok(Outcome::Nothing);
         }
         if authority.is_none() {
             *authority =
@@ -82,36 +88,36 @@ impl Inner {
         // While we waited, another process may have done it.
         let held = self.newest().await?;
         if self.adopt_other(held.as_ref(), &wish) {
-            return Ok(true);
+            return Ok(Outcome::Adopted);
         }
         match self.settings.flow {
             Flow::ClientCredentials => self.ask_for_itself(authority, wish).await,
             Flow::Person => match held {
                 Some(held) => self.refresh(authority, held).await,
-                None => Ok(false),
+                None => Ok(Outcome::Nothing),
             },
         }
     }
 
-    async fn refresh(&self, authority: &mut Authority, held: Grant) -> Result<bool, OAuthError> {
+    async fn refresh(&self, authority: &mut Authority, held: Grant) -> Result<Outcome, OAuthError> {
         // Tokens of another issuer are worth nothing here, and are not shown.
         if held.issuer.as_deref() != authority.issuer() {
-            return Ok(false);
+            return Ok(Outcome::Nothing);
         }
         match authority.refresh(&held, self.ports.clock.now().wall).await {
             Ok(Obtained { tokens, scopes }) => {
                 self.keep(Grant { tokens: Some(tokens), scopes, ..held }).await;
-                Ok(true)
+                Ok(Outcome::Renewed)
             }
             Err(NotRefreshed::Rejected) => {
                 self.keep(Grant { tokens: None, ..held }).await;
-                Ok(false)
+                Ok(Outcome::Nothing)
             }
             Err(NotRefreshed::Failed(error)) => Err(error),
         }
     }
 
-    async fn ask_for_itself(&self, authority: &mut Authority, wish: Wish) -> Result<bool, OAuthError> {
+    async fn ask_for_itself(&self, authority: &mut Authority, wish: Wish) -> Result<Outcome, OAuthError> {
         let identity = &self.settings.identity;
         let Some(id) = identity.client_id.clone() else {
             let message = "a client that acts for itself needs `oauth.clientId`";
@@ -128,7 +134,7 @@ impl Inner {
         };
         let issuer = authority.issuer().map(ToOwned::to_owned);
         self.keep(self.grant(issuer, client, obtained)).await;
-        Ok(true)
+        Ok(Outcome::Renewed)
     }
 
     /// Lets the person grant. `scopes` are asked for besides what the server and the settings say.
@@ -165,6 +171,8 @@ impl Inner {
             let now = this.ports.clock.now().wall;
             let obtained = authority.exchange(&redirect, &state, now).await?;
             let grant = this.grant(issuer, client, obtained);
+            // A renewal under way in another process would put its own in the place of this one.
+            let _hold = this.ports.vault.hold(&grant.server).await;
             this.keep(grant.clone()).await;
             Ok::<_, OAuthError>((authority, grant))
         });
