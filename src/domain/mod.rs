@@ -9,6 +9,7 @@ pub mod audit;
 pub mod clock;
 pub mod codes;
 pub mod failure;
+pub mod grant;
 pub mod health;
 pub mod ledger;
 pub mod life;
