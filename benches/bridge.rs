@@ -47,13 +47,19 @@ async fn run() {
     for (size, calls, goal) in SIZES {
         let (mut bare, bridge) = (BareStdio::start().await, connect(Box::new(child())).await);
         let times = in_turns(calls, async || bare.call(size).await, async || call(&bridge, size).await).await;
-        tell("stdio", size, times, goal);
+        tell("stdio", size, times, Some(goal));
         bridge.close().await;
     }
     for (size, calls, goal) in SIZES {
+        let (bare, bridge) = (BareClient::new(&address), connect(http(&address)).await);
+        let times = in_turns(calls, async || bare.call(size).await, async || call(&bridge, size).await).await;
+        tell("HTTP, a loop over the client library", size, times, Some(goal));
+        bridge.close().await;
+    }
+    for (size, calls, _) in SIZES {
         let (mut bare, bridge) = (BareHttp::connect(&address).await, connect(http(&address)).await);
         let times = in_turns(calls, async || bare.call(size).await, async || call(&bridge, size).await).await;
-        tell("HTTP", size, times, goal);
+        tell("HTTP, a loop over a socket", size, times, None);
         bridge.close().await;
     }
     println!("\nresident memory of one idle connection, {IDLE} opened\n");
@@ -65,7 +71,8 @@ async fn run() {
     println!("| HTTP | {:.1} |", weigh(async || connect(http(&address)).await).await);
 }
 
-fn tell(link: &str, size: usize, (bare, bridge): (Duration, Duration), goal: f64) {
+fn tell(link: &str, size: usize, (bare, bridge): (Duration, Duration), goal: Option<f64>) {
+    let goal = goal.map_or_else(|| "–".to_owned(), |goal| goal.to_string());
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let ratio = micros(bridge) / micros(bare);
     println!(
@@ -183,6 +190,27 @@ impl BareStdio {
     }
 }
 
+/// What a person writes who calls a server over HTTP by hand.
+struct BareClient {
+    client: reqwest::Client,
+    url: String,
+}
+
+impl BareClient {
+    fn new(address: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self { client: reqwest::Client::new(), url: format!("http://{address}/mcp") }
+    }
+
+    async fn call(&self, size: usize) {
+        let request = self.client.post(&self.url).header("content-type", "application/json");
+        let answer = request.body(bare_request(size)).send().await.expect("it answers");
+        let body = answer.bytes().await.expect("it answers whole");
+        assert!(body.len() >= size, "the whole result comes");
+    }
+}
+
+/// Less than anybody would write: no client, one connection, headers by hand.
 struct BareHttp {
     stream: TcpStream,
     answer: Vec<u8>,

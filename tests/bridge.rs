@@ -3,6 +3,8 @@
 mod children;
 mod families;
 mod listing;
+mod network;
+mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

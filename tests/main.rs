@@ -10,6 +10,7 @@ mod crash;
 mod docs;
 mod hostile;
 mod interop;
+mod oauth;
 mod proofs;
 mod server;
 mod skills;

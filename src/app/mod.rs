@@ -5,11 +5,13 @@
 pub mod bridge;
 mod clock;
 mod handlers;
+mod oauth;
 mod reach;
 mod run;
 mod server;
 
 pub use clock::SystemClock;
+pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

@@ -2,6 +2,7 @@
 //! link.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -10,6 +11,7 @@ use crate::domain::audit::Pending;
 use crate::domain::log::Logger;
 use crate::domain::merkle::Hash;
 use crate::fleet::bridge::Memory;
+use crate::fleet::credentials::Credentials;
 use crate::fleet::error::Cause;
 use crate::fleet::link::Opener;
 use crate::fleet::link::http::Http;
@@ -75,13 +77,20 @@ fn key(server: &ServerConfig) -> Hash {
     Hash(Sha256::digest(written).into())
 }
 
-/// The link that a configuration asks for.
-pub fn opener(server: &ServerConfig) -> Result<Box<dyn Opener>, Cause> {
+/// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
+/// header says who we are.
+pub fn opener(
+    server: &ServerConfig,
+    credentials: Option<Arc<dyn Credentials>>,
+) -> Result<Box<dyn Opener>, Cause> {
     match (&server.url, &server.command) {
         (Some(url), _) => {
             let mut endpoint = Endpoint::new(url.value())?;
             for (name, value) in &server.headers {
                 endpoint = endpoint.with_header(name, value.expose())?;
+            }
+            if let Some(credentials) = credentials {
+                endpoint = endpoint.with_credentials(credentials);
             }
             Ok(network(endpoint, server.transport))
         }

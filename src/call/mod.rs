@@ -26,7 +26,7 @@ use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
 use crate::domain::nearest::nearest;
-use crate::domain::tool::Definition;
+use crate::domain::tool::{Definition, Listed};
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use contain::{is_contained, note_backtrace, panic_message};
@@ -106,6 +106,8 @@ pub struct Calls(Arc<Path>);
 struct Path {
     seats: BTreeMap<Arc<str>, Seat>,
     definitions: Arc<[Definition]>,
+    listed: Arc<[Listed]>,
+    list_changes: watch::Sender<u64>,
     mode: Mode,
     sink: Arc<dyn AuditSink>,
     on_exit_failure: OnExitFailure,
@@ -133,8 +135,21 @@ impl Calls {
             seats.insert(name, Seat { tool, turn: turn::Turn::default(), arguments });
         }
         let admitted = seats.values().filter(|seat| seat.is_admitted(mode) && !seat.tool.hidden);
-        let definitions = admitted.map(|seat| seat.tool.definition.clone()).collect();
-        Ok(Self(Arc::new(Path { seats, definitions, mode, sink, on_exit_failure, clock, logger, trouble })))
+        let definitions: Arc<[Definition]> = admitted.map(|seat| seat.tool.definition.clone()).collect();
+        let listed = definitions.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
+        let (listed, list_changes) = (listed.collect(), watch::Sender::new(0));
+        Ok(Self(Arc::new(Path {
+            seats,
+            definitions,
+            listed,
+            list_changes,
+            mode,
+            sink,
+            on_exit_failure,
+            clock,
+            logger,
+            trouble,
+        })))
     }
 
     /// A fresh call, named and timed.
@@ -155,9 +170,19 @@ impl Calls {
         self.0.admit(name, true).is_ok()
     }
 
-    /// What the mode admits, ordered by name.
+    /// The native tools that the mode admits, ordered by name.
     pub fn definitions(&self) -> Arc<[Definition]> {
         Arc::clone(&self.0.definitions)
+    }
+
+    /// All tools that can be called, ordered by name.
+    pub fn listed(&self) -> Arc<[Listed]> {
+        Arc::clone(&self.0.listed)
+    }
+
+    /// Changes whenever that list does.
+    pub fn list_changes(&self) -> watch::Receiver<u64> {
+        self.0.list_changes.subscribe()
     }
 
     /// The path of every call, in contract order. Nothing is served around it.

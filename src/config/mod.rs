@@ -36,9 +36,9 @@ pub use process::{expand, from_process, inherited_environment, os_user, variable
 pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{
-    Exponential, Filesystem, HealthProbe, Isolation, Network, NetworkDomains, NetworkWhole, Restart,
-    RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness, ToolConfig,
-    Transport,
+    Exponential, Filesystem, HealthProbe, Isolation, Network, NetworkDomains, NetworkWhole, OAuthConfig,
+    OAuthGrant, Restart, RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness,
+    ToolConfig, Transport,
 };
 pub use servers::{Server, State, slug};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -175,6 +176,8 @@ impl Meeting<'_> {
                 Err(Cause::Answered { code, message, raw })
             }
             // Any other error: never key on one code.
+            // One that wants to be left alone is not asked a second question.
+            Err(cause @ Cause::Http { status: 429, .. }) => Err(cause),
             Err(Cause::Answered { .. } | Cause::Protocol(_) | Cause::Http { status: 400..=501, .. })
                 if era == Era::Auto =>
             {
@@ -191,12 +194,12 @@ impl Meeting<'_> {
         era: Era,
         introduction: Bytes,
     ) -> Result<Session, Cause> {
-        let result: Value = serde_json::from_slice(&introduction).unwrap_or_default();
-        if !result["supportedVersions"].is_array() && era == Era::Auto {
+        let supported = Introduction::read(&introduction).supported_versions;
+        if !supported.is_array() && era == Era::Auto {
             // It answers anything with something. What it does not say, it does not mean.
             return self.initialize(connection).await;
         }
-        let offered = texts(&result["supportedVersions"]);
+        let offered = texts(&supported);
         match common(&offered, era) {
             Some(Family::Modern) => self.session(connection, modern(), introduction).await,
             Some(Family::Legacy) => self.initialize(connection).await,
@@ -224,6 +227,21 @@ impl Meeting<'_> {
     }
 }
 
+/// What is read of a server's word for itself. The rest may hold numbers and texts that no type of
+/// ours holds, and is none of our business.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Introduction {
+    supported_versions: Value,
+    protocol_version: Value,
+}
+
+impl Introduction {
+    fn read(raw: &Bytes) -> Self {
+        serde_json::from_slice(raw).unwrap_or_default()
+    }
+}
+
 /// What a modern server says it speaks when it refuses a revision.
 fn supported(error: &str) -> Vec<String> {
     let error: Value = serde_json::from_str(error).unwrap_or_default();
@@ -247,9 +265,8 @@ fn texts(list: &Value) -> Vec<String> {
 
 /// The revision that the server chose, if we speak it.
 fn agreed(introduction: &Bytes) -> Result<&'static Revision, Cause> {
-    let result: Value =
-        serde_json::from_slice(introduction).map_err(|error| Cause::Protocol(error.to_string()))?;
-    let chosen = result["protocolVersion"].as_str().unwrap_or_default();
+    let version = Introduction::read(introduction).protocol_version;
+    let chosen = version.as_str().unwrap_or_default();
     known(chosen, Family::Legacy).ok_or_else(|| versions(if chosen.is_empty() { "none" } else { chosen }))
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use crate::domain::ledger::clip;
 use crate::mcp::error::code;
@@ -164,13 +165,16 @@ impl Cause {
     /// The `error` of an answer.
     pub(super) fn answered(raw: &Bytes) -> Self {
         #[derive(serde::Deserialize)]
-        struct Answered {
+        struct Answered<'a> {
             code: i32,
-            #[serde(default)]
-            message: String,
+            // A message that is no text must not cost the code.
+            #[serde(borrow)]
+            message: Option<&'a RawValue>,
         }
-        match serde_json::from_slice::<Answered>(raw) {
+        match serde_json::from_slice::<Answered<'_>>(raw) {
             Ok(Answered { code, message }) => {
+                let raw_message = message.map(RawValue::get).unwrap_or_default();
+                let message = serde_json::from_str(raw_message).unwrap_or_else(|_| raw_message.to_owned());
                 let message = clip(&message).to_owned();
                 Self::Answered { code, message, raw: String::from_utf8_lossy(raw).into_owned() }
             }

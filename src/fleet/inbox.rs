@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SetOnce, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::domain::audit::Pending;
 use crate::domain::log::Logger;
@@ -66,6 +67,8 @@ struct Desk {
     logger: Logger,
     /// Where our answers go, once the link is open.
     link: SetOnce<Weak<dyn Link>>,
+    /// Cancelled when nothing more will come: nobody waits for our answers then.
+    ended: CancellationToken,
 }
 
 #[derive(Default)]
@@ -82,8 +85,14 @@ struct Waiter {
 
 impl Inbox {
     pub(super) fn new(handler: Arc<dyn Handler>, logger: Logger) -> Self {
-        let answering = Arc::new(Semaphore::new(ANSWERING_MAX));
-        Self(Arc::new(Desk { waiting: Mutex::default(), answering, handler, logger, link: SetOnce::new() }))
+        Self(Arc::new(Desk {
+            waiting: Mutex::default(),
+            answering: Arc::new(Semaphore::new(ANSWERING_MAX)),
+            handler,
+            logger,
+            link: SetOnce::new(),
+            ended: CancellationToken::new(),
+        }))
     }
 
     pub(super) fn answers_go_to(&self, link: &Arc<dyn Link>) {
@@ -122,6 +131,14 @@ impl Inbox {
         for (_, waiter) in waiting.answers.drain() {
             let _ = waiter.answer.send(Err(cause.clone()));
         }
+        drop(waiting);
+        self.0.ended.cancel();
+    }
+
+    /// Waits until nothing more will come, and says why.
+    pub(super) async fn gone(&self) -> Cause {
+        self.0.ended.cancelled().await;
+        self.waiting().gone.clone().unwrap_or(Cause::Closed)
     }
 
     /// Says something to people, at debug level.
@@ -212,11 +229,15 @@ impl Inbox {
         let desk = Arc::clone(&self.0);
         tokio::spawn(async move {
             let _place = place;
-            let outcome =
-                if method == "ping" { Ok(json!({})) } else { desk.handler.asked(&method, params).await };
-            let Some(link) = desk.link.wait().await.upgrade() else { return };
-            let frame = request::answer(id.raw(), &outcome);
-            let _ = link.send(Outgoing { frame, about: About::Answer }).await;
+            let answer = async {
+                let outcome =
+                    if method == "ping" { Ok(json!({})) } else { desk.handler.asked(&method, params).await };
+                let Some(link) = desk.link.wait().await.upgrade() else { return };
+                let frame = request::answer(id.raw(), &outcome);
+                let _ = link.send(Outgoing { frame, about: About::Answer }).await;
+            };
+            // A server that does not read would hold the answer, and the answer the link.
+            desk.ended.run_until_cancelled(answer).await;
         });
     }
 }

@@ -12,5 +12,7 @@ pub mod error;
 pub mod inbox;
 pub mod link;
 pub mod listing;
+pub mod oauth;
 pub mod session;
+pub mod supervisor;
 pub mod web;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::mcp::error::code;
 use crate::mcp::headers::{Mirror, mirrored};
@@ -109,7 +109,8 @@ impl Session {
         request: Request<'_>,
         deadline: Duration,
     ) -> Result<Bytes, Cause> {
-        self.ask(method, &request, &[], deadline).await
+        let until = Instant::now() + deadline;
+        self.ask(method, &request, &[], until).await.map_err(|cause| within(deadline, cause))
     }
 
     /// Calls a tool. `arguments` is a JSON object; the result is the bytes that the server sent.
@@ -120,32 +121,29 @@ impl Session {
         notices: Option<mpsc::Sender<Notice>>,
         deadline: Duration,
     ) -> Result<Bytes, Cause> {
-        match self.call_in_rounds(tool, arguments, notices, Instant::now() + deadline).await {
-            // In whichever round it passed, it is the deadline that was given.
-            Err(Cause::TimedOut(_)) => Err(Cause::TimedOut(deadline)),
-            answer => answer,
-        }
+        let until = Instant::now() + deadline;
+        self.rounds(tool, arguments, notices, until).await.map_err(|cause| within(deadline, cause))
     }
 
-    async fn call_in_rounds(
+    async fn rounds(
         &self,
         tool: &str,
         arguments: &[u8],
         notices: Option<mpsc::Sender<Notice>>,
         until: Instant,
     ) -> Result<Bytes, Cause> {
-        let left = || until.saturating_duration_since(Instant::now());
         let mut params = call_params(tool, arguments);
         for _ in 0..INPUT_ROUNDS_MAX {
             let request = Request { params: Some(&params), name: Some(tool), notices: notices.clone() };
-            let mut answer = self.ask("tools/call", &request, &self.headers(tool, arguments), left()).await;
+            let mut answer = self.ask("tools/call", &request, &self.headers(tool, arguments), until).await;
             // The server wants arguments in headers that we do not know of: its list says which.
             if matches!(answer, Err(Cause::Answered { code: code::HEADER_MISMATCH, .. })) {
-                listing::tools(self, left()).await?;
-                answer = self.ask("tools/call", &request, &self.headers(tool, arguments), left()).await;
+                listing::tools(self, until.saturating_duration_since(Instant::now())).await?;
+                answer = self.ask("tools/call", &request, &self.headers(tool, arguments), until).await;
             }
             let result = answer?;
-            match self.input(&result).await? {
+            let given = timeout_at(until, self.input(&result)).await;
+            match given.unwrap_or(Err(Cause::TimedOut(Duration::ZERO)))? {
                 None => return Ok(result),
                 Some(given) => params = with_members(&call_params(tool, arguments), &given),
             }
@@ -169,18 +167,18 @@ impl Session {
         method: &str,
         request: &Request<'_>,
         mirrored: &[(String, String)],
-        deadline: Duration,
+        until: Instant,
     ) -> Result<Bytes, Cause> {
-        let until = Instant::now() + deadline;
+        let left = || until.saturating_duration_since(Instant::now());
         let renewals = self.0.renewals.load(Ordering::Acquire);
         let Request { params, name, notices } = request;
         let ask =
             Ask { params: *params, meta: &self.0.meta, name: *name, mirrored, notices: notices.clone() };
-        match self.0.connection.request(method, ask.clone(), deadline).await {
+        match self.0.connection.request(method, ask.clone(), left()).await {
             Err(Cause::SessionLost) => {
-                self.renew(renewals, until).await?;
-                let left = until.saturating_duration_since(Instant::now());
-                self.0.connection.request(method, ask, left).await
+                let renewed = timeout_at(until, self.renew(renewals, until)).await;
+                renewed.unwrap_or(Err(Cause::TimedOut(Duration::ZERO)))?;
+                self.0.connection.request(method, ask, left()).await
             }
             answer => answer,
         }
@@ -244,6 +242,11 @@ impl Session {
         }
         Ok(Some(members.into_bytes()))
     }
+}
+
+/// Whichever part of a call was late: its caller knows one deadline.
+fn within(deadline: Duration, cause: Cause) -> Cause {
+    if matches!(cause, Cause::TimedOut(_)) { Cause::TimedOut(deadline) } else { cause }
 }
 
 /// Begins a session of the older family; gives what the server said of itself.

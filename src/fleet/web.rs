@@ -14,7 +14,9 @@ use reqwest::header::{
 };
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, Url};
+use tokio::time::timeout;
 
+use crate::domain::grant::Secret;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 
 use super::credentials::{Credentials, Refusal};
@@ -28,6 +30,15 @@ pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// What is repeated of it to people.
 const ERROR_TEXT_CHARS_MAX: usize = 200;
+
+/// A secret that is shorter could be any word.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// What is read of a body that nobody needs, so that its connection can be used again.
+const DRAIN_BYTES_MAX: usize = 64 << 10;
+
+/// … and for how long.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// A connection that was idle for this long may be dead without a word.
 const POOL_IDLE: Duration = Duration::from_mins(1);
@@ -130,27 +141,32 @@ impl Endpoint {
         shown(self.url.as_str())
     }
 
-    /// Sends a request as who we are. A refusal is taken to the credentials once.
+    /// Sends a request as who we are. A refusal is taken to the credentials once for each status: a token
+    /// that was missing may then turn out to be too weak.
     pub(super) async fn send(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, Cause> {
         let credentials = self.credentials.as_ref().filter(|_| !self.headers.contains_key(AUTHORIZATION));
-        let mut may_ask = credentials;
+        let mut asked = Vec::new();
         loop {
             let mut request = request().headers(self.headers.clone());
+            let mut sent = None;
             if let Some(credentials) = credentials
                 && let Some(authorization) = credentials.authorization().await?
-                && let Ok(mut value) = HeaderValue::try_from(authorization)
+                && let Ok(mut value) = HeaderValue::try_from(&authorization)
             {
                 value.set_sensitive(true);
                 request = request.header(AUTHORIZATION, value);
+                sent = Some(Secret::new(authorization));
             }
-            let response = request.send().await.map_err(|error| self.failed(&error))?;
+            let mut response = request.send().await.map_err(|error| self.failed(&error))?;
+            response.extensions_mut().insert(Sent(sent.clone()));
             let status = response.status().as_u16();
             let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
             let is_refused = status == 401 || (status == 403 && challenge.is_some());
-            match may_ask.take() {
-                Some(credentials) if is_refused => {
+            match credentials {
+                Some(credentials) if is_refused && !asked.contains(&status) => {
+                    asked.push(status);
                     let challenge = challenge.map(str::to_owned);
-                    credentials.refused(Refusal { status, challenge }).await?;
+                    credentials.refused(Refusal { status, challenge, sent }).await?;
                 }
                 _ if is_refused => {
                     return Err(Cause::Unauthorized(format!(
@@ -173,6 +189,37 @@ impl Endpoint {
         ))
     }
 
+    /// The error of a status that came without a message.
+    pub(super) fn refused(&self, response: &Response, body: &[u8]) -> Cause {
+        let sent = response.extensions().get::<Sent>().and_then(|Sent(sent)| sent.as_ref());
+        let text = self.without_secrets(&String::from_utf8_lossy(body), sent.map(Secret::expose));
+        let text: String = text.trim().chars().take(ERROR_TEXT_CHARS_MAX).collect();
+        let text = if text.is_empty() { text } else { format!(": {text}") };
+        let seconds =
+            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let (status, retry_after) = (response.status().as_u16(), seconds.map(Duration::from_secs));
+        Cause::Http { status, text, retry_after }
+    }
+
+    /// The error of a status whose body nobody has read yet.
+    pub(super) async fn refusal(&self, mut response: Response) -> Cause {
+        let body = timeout(DRAIN, body(&mut response, ERROR_BODY_BYTES_MAX)).await;
+        self.refused(&response, &body.ok().and_then(Result::ok).flatten().unwrap_or_default())
+    }
+
+    /// Some servers say in their errors what they were sent.
+    fn without_secrets(&self, text: &str, sent: Option<&str>) -> String {
+        let headers = self.headers.values().filter_map(|value| value.to_str().ok()).chain(sent);
+        // Whole, and of `Bearer x` the x alone.
+        let headers = headers.flat_map(|value| [Some(value), value.split(' ').next_back()]).flatten();
+        let query = self.url.query().unwrap_or_default();
+        let values = query.split('&').filter_map(|pair| pair.split('=').next_back());
+        let secrets = headers.chain(self.url.password()).chain([query]).chain(values);
+        secrets
+            .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
+            .fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
+    }
+
     /// What a failure on the network means. Its text names no more of the address than its host.
     pub(super) fn failed(&self, error: &reqwest::Error) -> Cause {
         let host = self.url.host_str().unwrap_or("?");
@@ -191,6 +238,10 @@ impl Endpoint {
     }
 }
 
+/// What a request was sent with beside its headers, kept with its answer.
+#[derive(Clone)]
+struct Sent(Option<Secret>);
+
 impl fmt::Debug for Endpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Endpoint({})", self.shown())
@@ -199,8 +250,13 @@ impl fmt::Debug for Endpoint {
 
 /// An address without user, password, query and fragment: any of them may be a secret.
 pub fn shown(url: &str) -> String {
-    let Ok(mut parsed) = Url::parse(url) else {
-        return url.split(['?', '#']).next().unwrap_or_default().chars().take(ERROR_TEXT_CHARS_MAX).collect();
+    // `user:password@host` parses, with `user` as its scheme.
+    let is_address = |parsed: &Url| !(parsed.cannot_be_a_base() && url.contains('@'));
+    let Some(mut parsed) = Url::parse(url).ok().filter(is_address) else {
+        // It may have been meant as an address, and where its parts end nobody knows.
+        let end = if url.contains('@') { url.find(':').or(Some(0)) } else { url.find(['?', '#']) };
+        let public = url[..end.unwrap_or(url.len())].chars().take(ERROR_TEXT_CHARS_MAX);
+        return public.collect::<String>() + if end.is_some() { "…" } else { "" };
     };
     let has_more = parsed.query().is_some() || parsed.fragment().is_some();
     let _ = (parsed.set_username(""), parsed.set_password(None));
@@ -228,14 +284,20 @@ pub(super) async fn body(response: &mut Response, limit: usize) -> Result<Option
     Ok(Some(whole.freeze()))
 }
 
-/// The error of a status that came without a message.
-pub(super) fn refused(response: &Response, body: &[u8]) -> Cause {
-    let text = String::from_utf8_lossy(body);
-    let text: String = text.trim().chars().take(ERROR_TEXT_CHARS_MAX).collect();
-    let text = if text.is_empty() { text } else { format!(": {text}") };
-    let seconds =
-        response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Cause::Http { status: response.status().as_u16(), text, retry_after: seconds.map(Duration::from_secs) }
+/// Lets a body that nobody needs end by itself, so that its connection can be used again. One that
+/// does not end soon is not worth it.
+pub(super) fn leave(mut response: Response) {
+    if response.content_length() == Some(0) {
+        return;
+    }
+    let draining = async move {
+        let mut left = DRAIN_BYTES_MAX;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let Some(rest) = left.checked_sub(chunk.len()) else { return };
+            left = rest;
+        }
+    };
+    tokio::spawn(timeout(DRAIN, draining));
 }
 
 /// The media type of a body, without its parameters.
@@ -264,7 +326,12 @@ mod tests {
         for (url, expected) in [
             ("https://example.com/mcp", "https://example.com/mcp"),
             ("https://user:pass@example.com:8443/mcp?key=1#x", "https://example.com:8443/mcp?…"),
-            ("not an address?key=1", "not an address"),
+            ("not an address", "not an address"),
+            ("not an address?key=1", "not an address…"),
+            ("https://user:pass@exam ple.com/mcp", "https…"),
+            ("https://user:pa?s#s@exam ple.com/mcp?key=a@b", "https…"),
+            ("user:pass@example.com", "user…"),
+            ("token@exam ple.com", "…"),
         ] {
             assert_eq!(shown(url), expected);
         }

@@ -39,10 +39,12 @@ pub struct Events {
     lines: Lines,
     limit: usize,
     event: Event,
+    /// The event's data, once it has a second line.
+    joined: BytesMut,
     /// Something of the event has come.
     begun: bool,
-    /// The event passed the limit; the rest of it says nothing.
-    too_long: bool,
+    /// The event passed the limit, which has been told; the rest of it says nothing.
+    skipping: bool,
     /// The first line of a stream may carry a byte order mark.
     first: bool,
 }
@@ -51,7 +53,8 @@ impl Events {
     /// Events with at most `limit` bytes of data.
     pub fn new(limit: usize) -> Self {
         let lines = Lines::with_empty(limit + FIELD_BYTES_MAX);
-        Self { lines, limit, event: Event::default(), begun: false, too_long: false, first: true }
+        let (event, joined) = (Event::default(), BytesMut::new());
+        Self { lines, limit, event, joined, begun: false, skipping: false, first: true }
     }
 
     /// Takes the next chunk. The one before must have been read to its end with [`Events::next_event`].
@@ -60,33 +63,48 @@ impl Events {
     }
 
     /// The next event that is complete. `None` asks for another chunk. What a stream began and did
-    /// not end with an empty line was never said.
+    /// not end with an empty line was never said; but that it is too long is told at once.
     pub fn next_event(&mut self) -> Option<Next> {
         while let Some(line) = self.lines.next_line() {
-            match line {
-                Line::TooLong => (self.begun, self.too_long) = (true, true),
+            let fits = match line {
                 Line::Frame(line) if line.is_empty() => {
-                    let (event, too_long) = (std::mem::take(&mut self.event), self.too_long);
-                    let begun = std::mem::take(&mut self.begun);
-                    self.too_long = false;
-                    if begun {
-                        return Some(if too_long { Next::TooLong } else { Next::Event(event) });
+                    let was_skipped = std::mem::take(&mut self.skipping);
+                    match self.end() {
+                        Some(event) if !was_skipped => return Some(Next::Event(event)),
+                        _ => continue,
                     }
                 }
+                _ if self.skipping => true,
                 Line::Frame(line) => self.field(line),
+                Line::TooLong => false,
+            };
+            if !fits {
+                self.end();
+                self.skipping = true;
+                return Some(Next::TooLong);
             }
         }
         None
     }
 
-    fn field(&mut self, mut line: Bytes) {
+    /// Takes what there is of the event, if anything: what comes next is another one.
+    fn end(&mut self) -> Option<Event> {
+        let (mut event, joined) = (std::mem::take(&mut self.event), std::mem::take(&mut self.joined));
+        if !joined.is_empty() {
+            event.data = joined.freeze();
+        }
+        std::mem::take(&mut self.begun).then_some(event)
+    }
+
+    /// Takes a line; says whether the event still is within its limit.
+    fn field(&mut self, mut line: Bytes) -> bool {
         if std::mem::take(&mut self.first) && line.starts_with(b"\xef\xbb\xbf") {
             line = line.slice(3..);
         }
         let colon = memchr::memchr(b':', &line);
         let (name, mut value) = match colon {
             // A comment, to keep the connection alive.
-            Some(0) => return,
+            Some(0) => return true,
             Some(colon) => (line.slice(..colon), line.slice(colon + 1..)),
             None => (line, Bytes::new()),
         };
@@ -100,24 +118,29 @@ impl Events {
             // An id with a NUL is none, says the standard.
             b"id" if !value.contains(&0) => self.event.id = Some(text()),
             b"retry" => self.event.retry = text().parse().ok().map(Duration::from_millis),
-            _ => return,
+            _ => return true,
         }
         self.begun = true;
+        true
     }
 
-    fn data(&mut self, value: Bytes) {
+    fn data(&mut self, value: Bytes) -> bool {
         self.begun = true;
-        if self.event.data.len() + value.len() > self.limit {
-            self.too_long = true;
-            self.event.data = Bytes::new();
-        } else if self.event.data.is_empty() {
-            self.event.data = value;
-        } else {
-            let mut joined = BytesMut::from(self.event.data.as_ref());
-            joined.extend_from_slice(b"\n");
-            joined.extend_from_slice(&value);
-            self.event.data = joined.freeze();
+        let held = self.joined.len().max(self.event.data.len());
+        if held + value.len() > self.limit {
+            return false;
         }
+        if held == 0 {
+            self.event.data = value;
+            return true;
+        }
+        // What came before is copied once, however many lines there are.
+        if self.joined.is_empty() {
+            self.joined.extend_from_slice(&self.event.data);
+        }
+        self.joined.extend_from_slice(b"\n");
+        self.joined.extend_from_slice(&value);
+        true
     }
 }
 
@@ -178,5 +201,23 @@ mod tests {
         check("data: 123456789\n\ndata: a\n\n", "! =a");
         check("data: 12345\ndata: 6789\ndata: x\n\ndata: a\n\n", "! =a");
         check(&format!("data: {}\n\ndata: a\n\n", "x".repeat(100)), "! =a");
+    }
+
+    /// An event without end is refused when it passes the limit, not when somebody loses patience.
+    #[test]
+    fn an_event_that_is_too_long_is_told_at_once() {
+        check(&format!("data: {}", "x".repeat(100)), "!");
+        check("data: 12345\ndata: 6789\n", "!");
+        check("data: 123456789\ndata: x\ndata: 123456789\n\ndata: a\n\n", "! =a");
+    }
+
+    /// Two million lines of one event once cost an hour: each was joined by copying all before it.
+    #[test]
+    fn an_event_of_many_lines_costs_no_more_than_its_bytes() {
+        let lines = 2 << 20;
+        let mut events = Events::new(2 * lines);
+        events.feed(Bytes::from("data: x\n".repeat(lines) + "\n"));
+        let Some(Next::Event(event)) = events.next_event() else { panic!("it is within the limit") };
+        assert_eq!(event.data.len(), 2 * lines - 1);
     }
 }

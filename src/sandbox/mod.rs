@@ -7,6 +7,8 @@
 //! else of colibri's. What leaves its group (`setsid`) is not followed, and nothing ends the group if
 //! colibri itself is killed; limits and isolation come on top of this.
 
+pub mod browser;
+
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -150,7 +150,7 @@ impl<P: CallPath> Connection<P> {
     /// Does what a message asks, as far as it is done at once. `bytes` is what it keeps in memory: its
     /// arguments are a slice of the frame, so all of the frame.
     async fn begin(&mut self, message: Message, bytes: usize, stop: &CancellationToken) -> Option<Pending> {
-        match self.session.accept(message, &|| self.calls.definitions()) {
+        match self.session.accept(message, &|| self.calls.listed()) {
             Step::Silence => None,
             Step::Answer(answer) => Some(Pending::Ready(answer)),
             Step::Cancel(id) => {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Caller};
 use crate::domain::audit::Principal;
-use crate::domain::tool::Definition;
+use crate::domain::tool::Listed;
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
@@ -104,7 +104,7 @@ enum Outcome {
 type Params<'a> = Option<&'a Bytes>;
 
 /// Where the list of tools comes from; asked only if it is needed.
-type Definitions<'a> = &'a dyn Fn() -> Arc<[Definition]>;
+type Lister<'a> = &'a dyn Fn() -> Arc<[Listed]>;
 
 impl Session {
     pub(super) fn new(identity: Arc<Identity>, user: String) -> Self {
@@ -117,20 +117,18 @@ impl Session {
     }
 
     /// What a message leads to.
-    pub(super) fn accept(&mut self, message: Message, definitions: Definitions<'_>) -> Step {
+    pub(super) fn accept(&mut self, message: Message, lister: Lister<'_>) -> Step {
         match message {
-            Message::Request { id, method, params } => {
-                match self.request(&method, params.as_ref(), definitions) {
-                    Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
-                    Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
-                    Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
-                    Ok(Outcome::Method(peer, method, arguments)) => {
-                        let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
-                        Step::Call(self.ask(id, peer, call, Some(method)))
-                    }
-                    Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
+            Message::Request { id, method, params } => match self.request(&method, params.as_ref(), lister) {
+                Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
+                Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
+                Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
+                Ok(Outcome::Method(peer, method, arguments)) => {
+                    let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
+                    Step::Call(self.ask(id, peer, call, Some(method)))
                 }
-            }
+                Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
+            },
             Message::Notification { method, params } if method == "notifications/cancelled" => {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
@@ -140,17 +138,12 @@ impl Session {
         }
     }
 
-    fn request(
-        &mut self,
-        method: &str,
-        params: Params<'_>,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn request(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
         let meta = params::meta(params)?;
         if meta.version.is_some() {
-            self.modern(method, params, meta, definitions)
+            self.modern(method, params, meta, lister)
         } else {
-            self.legacy(method, params, definitions)
+            self.legacy(method, params, lister)
         }
     }
 
@@ -159,7 +152,7 @@ impl Session {
         method: &str,
         params: Params<'_>,
         meta: Meta,
-        definitions: Definitions<'_>,
+        lister: Lister<'_>,
     ) -> Result<Outcome, Error> {
         let version = meta.version.unwrap_or_default();
         let revision = known(&version, Family::Modern).ok_or_else(|| Error::unsupported_version(&version))?;
@@ -168,18 +161,13 @@ impl Session {
         }
         match method {
             "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
-            "tools/list" => self.list(params, revision, definitions),
+            "tools/list" => self.list(params, revision, lister),
             "tools/call" => Ok(Outcome::Call(self.peer(revision, meta.client), params::tool_call(params)?)),
             _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
         }
     }
 
-    fn legacy(
-        &mut self,
-        method: &str,
-        params: Params<'_>,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn legacy(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
         match (method, &self.legacy) {
             ("initialize", None) => self.initialize(params),
             ("initialize", Some(_)) => Err(Error::invalid_request("the session has already begun")),
@@ -187,7 +175,7 @@ impl Session {
             (_, None) => Err(Error::invalid_params(NOT_BEGUN)),
             // Checked and not kept: colibri sends no log messages that a level could hold back.
             ("logging/setLevel", Some(_)) => params::level(params).map(|_| empty()),
-            ("tools/list", Some(peer)) => self.list(params, peer.revision, definitions),
+            ("tools/list", Some(peer)) => self.list(params, peer.revision, lister),
             ("tools/call", Some(peer)) => Ok(Outcome::Call(peer.clone(), params::tool_call(params)?)),
             (_, Some(peer)) => self.resources(method, params, peer.revision, || peer.clone()),
         }
@@ -219,14 +207,9 @@ impl Session {
         Ok(Outcome::Value(self.identity.initialize(revision)))
     }
 
-    fn list(
-        &self,
-        params: Params<'_>,
-        revision: &Revision,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn list(&self, params: Params<'_>, revision: &Revision, lister: Lister<'_>) -> Result<Outcome, Error> {
         let cursor = params::cursor(params)?;
-        let page = lists::tools(&definitions(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
+        let page = lists::tools(&lister(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
         page.map(Outcome::Raw)
     }
 

@@ -39,9 +39,6 @@ const LISTEN_WAIT: Duration = Duration::from_millis(500);
 /// Telling the server that a session is over is worth this wait.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// An answered stream that ends within this leaves a connection that can be used again.
-const DRAIN: Duration = Duration::from_secs(1);
-
 /// Streamable HTTP at one address.
 #[derive(Clone, Debug)]
 pub struct Http(pub Endpoint);
@@ -89,7 +86,7 @@ struct Agreed {
 /// Where a stream stands.
 #[derive(Default)]
 struct Place {
-    event_id: Option<String>,
+    event_id: Option<HeaderValue>,
     retry: Option<Duration>,
 }
 
@@ -242,7 +239,7 @@ impl Face {
         if is_json && self.inbox.frame(&body, Some(id)) {
             return Ok(());
         }
-        Err(web::refused(&response, &body))
+        Err(self.endpoint.refused(&response, &body))
     }
 
     /// Reads a stream until the answer is there. In the older family a stream that ends before is
@@ -251,17 +248,28 @@ impl Face {
         let mut place = Place::default();
         loop {
             if self.read(&mut response, Some(id), &mut place).await? {
-                tokio::spawn(drain(response));
+                web::leave(response);
                 return Ok(());
             }
             if family == Family::Modern || place.event_id.is_none() {
                 return Err(Cause::Network("the stream ended before the answer".to_owned()));
             }
             sleep(place.retry.unwrap_or(RETRY)).await;
-            response = self.send(|| self.get(&place)).await?;
-            if !response.status().is_success() {
-                return Err(web::refused(&response, b"the stream could not be taken up again"));
-            }
+            response = self.again(&place).await?;
+        }
+    }
+
+    /// Takes a stream up again. Whatever stands in the way of that says nothing of the request, which
+    /// the server has had for long.
+    async fn again(&self, place: &Place) -> Result<Response, Cause> {
+        let lost = |cause: Cause| {
+            Cause::Network(format!("the stream ended before the answer, and was not taken up again: {cause}"))
+        };
+        let response = self.send(|| self.get(place)).await.map_err(lost)?;
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(lost(self.endpoint.refusal(response).await))
         }
     }
 
@@ -290,7 +298,10 @@ impl Face {
                     }
                     continue;
                 };
-                place.event_id = event.id.or(place.event_id.take());
+                if let Some(event_id) = event.id {
+                    // An empty one takes the last one back, and one that no header holds is none.
+                    place.event_id = HeaderValue::try_from(event_id).ok().filter(|id| !id.is_empty());
+                }
                 place.retry = event.retry.map(|retry| retry.clamp(RETRY_MIN, RETRY_MAX)).or(place.retry);
                 // An event without data only says where the stream stands.
                 let is_message = event.name.is_none_or(|name| name == "message") && !event.data.is_empty();
@@ -308,17 +319,20 @@ impl Face {
         }
     }
 
-    /// A message that has no answer. Any success will do, with whatever in it.
+    /// A message that has no answer. Any success will do, with whatever in it, for however long.
     async fn post_and_forget(&self, method: &str, frame: Bytes) -> Result<(), Cause> {
         let family = self.family();
-        let mut response = self
+        let response = self
             .send(|| {
                 let request = self.post(method, &frame);
                 if family == Family::Modern { repeat(request, method, None, &[]) } else { request }
             })
             .await?;
-        let body = web::body(&mut response, ERROR_BODY_BYTES_MAX).await.ok().flatten().unwrap_or_default();
-        if response.status().is_success() { Ok(()) } else { Err(web::refused(&response, &body)) }
+        if !response.status().is_success() {
+            return Err(self.endpoint.refusal(response).await);
+        }
+        web::leave(response);
+        Ok(())
     }
 }
 
@@ -339,11 +353,6 @@ fn repeat(
         }
     }
     request
-}
-
-/// Lets an answered stream end by itself, so that its connection can be used again.
-async fn drain(mut response: Response) {
-    let _ = timeout(DRAIN, async { while let Ok(Some(_)) = response.chunk().await {} }).await;
 }
 
 /// The older family's stream of messages that answer nothing, for as long as the server keeps one.

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::domain::audit::Pending;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
-use crate::fleet::web::{self, ERROR_BODY_BYTES_MAX, Endpoint};
+use crate::fleet::web::{self, Endpoint};
 use crate::mcp::sse::{Event, Events, Next};
 
 use super::{Link, Opener, Outgoing};
@@ -30,7 +30,7 @@ impl Opener for Sse {
             let request = || client.get(endpoint.url.clone()).header(ACCEPT, EVENT_STREAM);
             let mut response = endpoint.send(request).await?;
             if !response.status().is_success() {
-                return Err(web::refused(&response, b"no stream of events"));
+                return Err(endpoint.refusal(response).await);
             }
             if web::media_type(&response) != EVENT_STREAM {
                 return Err(Cause::Protocol("there is no stream of events at this address".to_owned()));
@@ -64,10 +64,12 @@ impl Link for SseLink {
                 let request = self.client.post(self.target.clone());
                 request.header(CONTENT_TYPE, "application/json").body(frame.clone())
             };
-            let mut response = self.endpoint.send(post).await?;
-            let body =
-                web::body(&mut response, ERROR_BODY_BYTES_MAX).await.ok().flatten().unwrap_or_default();
-            if response.status().is_success() { Ok(()) } else { Err(web::refused(&response, &body)) }
+            let response = self.endpoint.send(post).await?;
+            if !response.status().is_success() {
+                return Err(self.endpoint.refusal(response).await);
+            }
+            web::leave(response);
+            Ok(())
         })
     }
 

@@ -67,6 +67,10 @@ impl Link for ChildLink {
             let mut pipe = stdin.take().ok_or_else(|| gone("the connection was closed".to_owned()))?;
             let mut line = BytesMut::with_capacity(frame.len() + 1);
             line.extend_from_slice(&frame);
+            // What a caller gave may have line ends between its values; here they would end the frame.
+            for place in memchr::memchr2_iter(b'\n', b'\r', &frame) {
+                line[place] = b' ';
+            }
             line.extend_from_slice(b"\n");
             pipe.write_all(&line)
                 .await
@@ -101,18 +105,16 @@ impl Drop for ChildLink {
     }
 }
 
-/// Reads lines until the child's stdout ends, then tells how the child ended.
-async fn read(mut stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life) {
-    let mut chunk = BytesMut::new();
-    loop {
-        chunk.reserve(CHUNK_BYTES);
-        match stdout.read_buf(&mut chunk).await {
-            Ok(0) | Err(_) => break,
-            Ok(_) => lines.feed(chunk.split().freeze()),
-        }
-        while let Some(line) = lines.next_line() {
-            take(&inbox, line);
-        }
+/// Reads lines until the child's stdout ends, then tells how the child ended. What left the child's
+/// group may hold the pipe open for longer than the child lives; that is not waited for.
+async fn read(stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life) {
+    let ended = async {
+        life.ended().await;
+        tokio::time::sleep(LAST_WORDS_WAIT).await;
+    };
+    tokio::select! {
+        () = read_lines(stdout, &mut lines, &inbox) => {}
+        () = ended => {}
     }
     if let Some(line) = lines.finish() {
         take(&inbox, line);
@@ -123,6 +125,20 @@ async fn read(mut stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Lif
     let words =
         words.trim_end().lines().last().map(|line| format!("; its last words: {line}")).unwrap_or_default();
     inbox.ended(&Cause::Gone(format!("{how}{words}")));
+}
+
+async fn read_lines(mut stdout: ChildStdout, lines: &mut Lines, inbox: &Inbox) {
+    let mut chunk = BytesMut::new();
+    loop {
+        chunk.reserve(CHUNK_BYTES);
+        match stdout.read_buf(&mut chunk).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => lines.feed(chunk.split().freeze()),
+        }
+        while let Some(line) = lines.next_line() {
+            take(inbox, line);
+        }
+    }
 }
 
 fn take(inbox: &Inbox, line: Line) {

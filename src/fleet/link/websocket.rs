@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use crate::domain::audit::Pending;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
-use crate::fleet::web::{self, ERROR_BODY_BYTES_MAX, Endpoint};
+use crate::fleet::web::{self, Endpoint};
 
 use super::{Link, Opener, Outgoing};
 
@@ -44,7 +44,8 @@ const PINGS_MISSED_MAX: u32 = 2;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<Upgraded>;
-type Sink = Arc<Mutex<SplitSink<Socket, Message>>>;
+/// Nothing once the link is closed: the socket lives as long as either half.
+type Sink = Arc<Mutex<Option<SplitSink<Socket, Message>>>>;
 
 /// A WebSocket at one address.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl Opener for WebSocket {
     fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
         Box::pin(async move {
             let (sink, stream) = handshake(&self.0).await?.split();
-            let sink = Arc::new(Mutex::new(sink));
+            let sink = Arc::new(Mutex::new(Some(sink)));
             let reading = tokio::spawn(read(stream, Arc::clone(&sink), inbox));
             Ok(Arc::new(SocketLink { sink, reading: SyncMutex::new(Some(reading)) }) as Arc<dyn Link>)
         })
@@ -82,10 +83,9 @@ async fn handshake(endpoint: &Endpoint) -> Result<Socket, Cause> {
             .header(SEC_WEBSOCKET_KEY, &key)
             .header(SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
     };
-    let mut response = endpoint.send(request).await?;
+    let response = endpoint.send(request).await?;
     if response.status().as_u16() != 101 {
-        let body = web::body(&mut response, ERROR_BODY_BYTES_MAX).await.ok().flatten().unwrap_or_default();
-        return Err(web::refused(&response, &body));
+        return Err(endpoint.refusal(response).await);
     }
     check(&response, &key)?;
     let upgraded = response.upgrade().await.map_err(|error| endpoint.failed(&error))?;
@@ -121,15 +121,20 @@ impl Link for SocketLink {
     fn send<'a>(&'a self, outgoing: Outgoing<'a>) -> Pending<'a, Result<(), Cause>> {
         Box::pin(async move {
             let text = Utf8Bytes::try_from(outgoing.frame).expect("messages are JSON, and JSON is UTF-8");
-            let sent = self.sink.lock().await.send(Message::Text(text)).await;
-            sent.map_err(|error| Cause::Gone(error.to_string()))
+            let mut sink = self.sink.lock().await;
+            let sink = sink.as_mut().ok_or_else(|| Cause::Gone("the connection was closed".to_owned()))?;
+            sink.send(Message::Text(text)).await.map_err(|error| Cause::Gone(error.to_string()))
         })
     }
 
     fn close(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let farewell = async { self.sink.lock().await.send(Message::Close(None)).await };
-            let _ = timeout(FAREWELL, farewell).await;
+            // Somebody may be writing to a server that does not read; then there is no farewell.
+            if let Ok(mut sink) = timeout(FAREWELL, self.sink.lock()).await
+                && let Some(mut sink) = sink.take()
+            {
+                let _ = timeout(FAREWELL, sink.send(Message::Close(None))).await;
+            }
             if let Some(reading) = self.reading() {
                 reading.abort();
                 let _ = reading.await;
@@ -155,7 +160,9 @@ async fn read(mut stream: SplitStream<Socket>, sink: Sink, inbox: Inbox) {
                 return inbox.ended(&Cause::Gone("the server gave no sign of life".to_owned()));
             }
             // Whoever is writing is a sign of ours; the ping can wait.
-            if let Ok(mut sink) = sink.try_lock() {
+            if let Ok(mut sink) = sink.try_lock()
+                && let Some(sink) = sink.as_mut()
+            {
                 let _ = timeout(FAREWELL, sink.send(Message::Ping(Bytes::new()))).await;
             }
             continue;

@@ -26,7 +26,7 @@ fn begun() -> Session {
 /// `cancel ID`, or nothing.
 fn say(session: &mut Session, frame: &str) -> String {
     let Frame::Single(message) = read(&Bytes::copy_from_slice(frame.as_bytes())) else { panic!("a batch") };
-    match session.accept(message, &|| Double::new().definitions()) {
+    match session.accept(message, &|| Double::new().listed()) {
         Step::Silence => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
         Step::Call(asked) => {

@@ -1,0 +1,10 @@
+//! Servers on the network that misbehave, each written byte by byte on loopback.
+
+mod frames;
+mod matrix;
+mod mcp;
+mod sessions;
+mod sockets;
+mod statuses;
+mod streams;
+mod wire;
