@@ -13,13 +13,33 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::Pending;
+use colibri::app::SystemClock;
 use colibri::bridge::{Bridge, CallOptions, ConnectOptions, Handler, Request, Tool};
+use colibri::domain::grant::Secret;
+use colibri::domain::log::Logger;
+use colibri::fleet::link;
+use colibri::fleet::oauth::{Flow, Identity, Loopback, MemoryVault, OAuth, Ports, Settings};
+use colibri::fleet::web::Endpoint;
 use serde_json::{Map, Value, json};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Shorter than the suite's own, so that what hangs is told and not killed.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the suite's authorization servers take for a description of the client.
+const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
+
+/// Where going on would be wrong: the server is not who it says, or refuses for ever.
+const REFUSED: [&str; 7] = [
+    "auth/iss-normalized",
+    "auth/iss-supported-missing",
+    "auth/iss-unexpected",
+    "auth/iss-wrong-issuer",
+    "auth/metadata-issuer-mismatch",
+    "auth/resource-mismatch",
+    "auth/scope-retry-limit",
+];
 
 /// Does what the person would: accepts, with what each field has as its default.
 struct Accepting;
@@ -58,6 +78,11 @@ async fn main() -> Outcome {
     let url = std::env::args().next_back().ok_or("the suite says where its server is")?;
 
     let ended = connect_and_play(&url, &scenario, &context).await;
+    let ended = match (REFUSED.contains(&scenario.as_str()), ended) {
+        (true, Ok(())) => Err("this server must not be trusted, and was".into()),
+        (true, Err(_)) => Ok(()),
+        (false, ended) => ended,
+    };
     // The suite runs many at once, and does not say which of them said what.
     ended.map_err(|error| format!("{scenario}: {error}").into())
 }
@@ -66,10 +91,43 @@ async fn connect_and_play(url: &str, scenario: &str, context: &Value) -> Outcome
     let mut options = ConnectOptions { timeout: Some(DEADLINE), ..ConnectOptions::default() };
     options.handler = Arc::new(Accepting);
     options.client.capabilities = json!({ "elicitation": {} });
+    if scenario.starts_with("auth/") {
+        let endpoint = Endpoint::new(url)?.with_credentials(Arc::new(credentials(url, scenario, context)?));
+        options.transport = Some(link::for_endpoint(endpoint));
+    }
     let bridge = Bridge::connect(url, options).await?;
     let played = play(&bridge, scenario, context).await;
     bridge.close().await;
     played
+}
+
+/// A person who says yes to everything, at a browser that follows where it is sent.
+fn credentials(url: &str, scenario: &str, context: &Value) -> Result<OAuth, Box<dyn Error>> {
+    let text = |name: &str| context[name].as_str().map(str::to_owned);
+    let mut settings = Settings::new("the suite", url);
+    settings.identity = Identity {
+        client_id: text("client_id"),
+        client_secret: text("client_secret").map(Secret::new),
+        client_key: text("private_key_pem").map(Secret::new),
+        client_metadata_url: Some(CLIENT_METADATA_URL.to_owned()),
+    };
+    if scenario.starts_with("auth/client-credentials") {
+        settings.flow = Flow::ClientCredentials;
+    }
+    // Whoever was first has chosen; then that choice holds.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let browser = reqwest::Client::builder().build()?;
+    let show = move |address: &str| {
+        let visit = browser.get(address).send();
+        tokio::spawn(async move { visit.await.map(drop) });
+    };
+    let ports = Ports {
+        vault: Arc::new(MemoryVault::default()),
+        person: Arc::new(Loopback::new(None, DEADLINE, show)),
+        clock: Arc::new(SystemClock::start()),
+        logger: Logger::silent(),
+    };
+    Ok(OAuth::new(settings, ports)?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the suite speaks by the environment")]
