@@ -12,6 +12,7 @@ mod fault;
 mod invoke;
 mod out;
 mod probe;
+mod run;
 mod serve;
 mod session;
 mod skill;
@@ -116,6 +117,9 @@ enum Command {
     /// Connect to an MCP server, and show what is there or what is wrong
     #[command(after_help = probe::EXAMPLES)]
     Probe(probe::Arguments),
+    /// Run a program in the sandbox, on this terminal's own input and output
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -175,6 +179,7 @@ pub fn main() -> ExitCode {
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
+        Some(Command::Run(arguments)) => run::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),
