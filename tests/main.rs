@@ -11,6 +11,7 @@ mod docs;
 mod hostile;
 mod interop;
 mod proofs;
+mod sandbox;
 mod server;
 mod skills;
 mod support;
