@@ -10,3 +10,4 @@ mod orphans;
 mod reach;
 mod runtimes;
 mod support;
+mod users;

@@ -14,6 +14,8 @@
 //! killed. Layers are data (`policy.rs`); one that is missing refuses the program, unless the policy
 //! allows for it.
 
+#[cfg(target_os = "linux")]
+mod examine;
 mod group;
 #[cfg(target_os = "linux")]
 mod helper;
@@ -33,6 +35,8 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+#[cfg(target_os = "linux")]
+pub use examine::examine;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
@@ -69,8 +73,12 @@ pub struct Child {
 pub fn enter() -> Option<ExitCode> {
     #[cfg(target_os = "linux")]
     {
-        if std::env::args_os().next().is_some_and(|name| name == wire::HELPER_NAME) {
+        let mut words = std::env::args_os();
+        if words.next().is_some_and(|name| name == wire::HELPER_NAME) {
             return Some(helper::main());
+        }
+        if words.next().is_some_and(|word| word == wire::CANARY) {
+            return Some(helper::canary::main());
         }
         // The very program that runs, even if its file has been replaced since.
         launch::set_helper("/proc/self/exe".into());
@@ -127,6 +135,18 @@ pub fn run_under(spec: &Spec, policy: &Policy) -> std::io::Result<Life> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let streams = launch::Streams { stdin, stdout: Stdio::inherit(), stderr: Stdio::inherit() };
     Ok(keep(launch::launch(helper, spec, policy, streams)?))
+}
+
+/// Runs a child on colibri's own standard streams: not here.
+#[cfg(not(target_os = "linux"))]
+pub fn run_under(_: &Spec, _: &Policy) -> std::io::Result<Life> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "there is no sandbox on this platform"))
+}
+
+/// Whether each layer holds here, and if not, why: none does.
+#[cfg(not(target_os = "linux"))]
+pub async fn examine() -> Vec<(Layer, Result<(), String>)> {
+    Layer::ALL.map(|layer| (layer, Err("there is no sandbox on this platform".to_owned()))).into()
 }
 
 /// Gives a launched child a task of its own.

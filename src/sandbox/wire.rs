@@ -15,6 +15,9 @@ use super::policy::{Layer, Policy};
 /// The name under which colibri's program starts as the helper.
 pub(super) const HELPER_NAME: &str = "colibri-sandbox";
 
+/// The only argument of colibri's program when it is the canary.
+pub(super) const CANARY: &str = "colibri-sandbox-canary";
+
 /// The longest report: a refusal with the machine's own words in it.
 pub(super) const REPORT_BYTES_MAX: u64 = 64 << 10;
 

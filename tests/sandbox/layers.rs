@@ -66,3 +66,34 @@ fn a_missing_layer_is_told_to_people() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("the layers are namespace"));
 }
+
+/// A machine that lacks everything, as a sandbox in a sandbox does: the doctor says so, and what to do.
+#[test]
+fn the_doctor_sends_a_canary_through_every_layer() {
+    let villain = Villain::new();
+    let colibri = env!("CARGO_BIN_EXE_colibri");
+    let findings = |text: &[u8]| -> Vec<(bool, String)> {
+        let report: serde_json::Value = serde_json::from_slice(text).unwrap();
+        let checks = report["checks"].as_array().unwrap().iter().filter(|check| check["name"] == "sandbox");
+        let of = |check: &serde_json::Value| {
+            (check["well"].as_bool().unwrap(), check["finding"].as_str().unwrap().to_owned())
+        };
+        checks.map(of).collect()
+    };
+    let mut doctor = std::process::Command::new(colibri);
+    let here = doctor.args(["doctor", "--json"]).env("HOME", &villain.folder).output().unwrap();
+    let here = findings(&here.stdout);
+    assert_eq!(here.len(), Layer::ALL.len());
+    for ((well, finding), layer) in here.iter().zip(Layer::ALL) {
+        assert!(*well && *finding == format!("{} holds", layer.name()), "this machine: {finding}");
+    }
+    let folder = std::path::Path::new(colibri).parent().unwrap();
+    let mut nested = std::process::Command::new(colibri);
+    nested.args(["run", "--sandbox", "strict", "--allow-read"]).arg(folder).arg("--");
+    let nested = nested.args([colibri, "doctor", "--json"]).env("HOME", &villain.folder).output().unwrap();
+    assert_eq!(nested.status.code(), Some(8), "{}", String::from_utf8_lossy(&nested.stderr));
+    let nested = findings(&nested.stdout);
+    assert_eq!(nested.len(), Layer::ALL.len());
+    let (well, finding) = &nested[0];
+    assert!(!well && finding.starts_with("namespace is missing") && finding.contains("userns"), "{finding}");
+}

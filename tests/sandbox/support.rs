@@ -17,6 +17,9 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(5);
 
+/// For how long nobody must be seen.
+const QUIET: Duration = Duration::from_millis(100);
+
 /// A folder with the hostile program in it, under a name that nothing else on the machine has: the
 /// kernel shows it for whatever the program becomes.
 pub(super) struct Villain {
@@ -109,11 +112,19 @@ impl Villain {
         ours.filter_map(|process| fs::read_to_string(process.join("status")).ok()).map(held).sum()
     }
 
-    /// One second later nobody is left.
+    /// Within a second nobody is left. One look is not enough: who was being started just then has no
+    /// name yet.
     #[track_caller]
     pub(super) fn assert_gone(&self) {
         let begun = Instant::now();
-        wait_until(Duration::from_secs(1), || self.survivors().is_empty());
+        let mut quiet_since = None;
+        wait_until(Duration::from_secs(1), || {
+            if !self.survivors().is_empty() {
+                quiet_since = None;
+                return false;
+            }
+            quiet_since.get_or_insert_with(Instant::now).elapsed() > QUIET
+        });
         let left = self.survivors();
         assert!(left.is_empty(), "{} left after {:?}:\n{}", left.len(), begun.elapsed(), left.join("\n"));
     }

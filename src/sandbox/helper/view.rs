@@ -98,17 +98,14 @@ fn read_only(place: &Path) -> io::Result<()> {
     Ok(mount_remount(place, flags, c"")?)
 }
 
-/// The machine's own facts, for reading; for root, whom the rights of control groups would not keep
-/// from leaving its own, without what else is mounted there. (Anybody else may not uncover it.)
+/// The machine's own facts, for reading, without what else is mounted there: the rights of control
+/// groups would not keep root from leaving its own. In a user namespace what is mounted there may not be
+/// uncovered, and is kept; there, root is nobody.
 fn bare_sys() -> io::Result<()> {
     if !Path::new("/sys").is_dir() {
         return Ok(());
     }
-    if rustix::process::geteuid().is_root() {
-        mount_bind("/sys", "/sys")?;
-    } else {
-        mount_bind_recursive("/sys", "/sys")?;
-    }
+    mount_bind("/sys", "/sys").or_else(|_| mount_bind_recursive("/sys", "/sys"))?;
     read_only(Path::new("/sys"))
 }
 
