@@ -12,6 +12,7 @@ mod hostile;
 mod interop;
 mod oauth;
 mod proofs;
+mod sandbox;
 mod server;
 mod skills;
 mod support;

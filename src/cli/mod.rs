@@ -14,6 +14,7 @@ mod invoke;
 mod out;
 mod probe;
 mod reach;
+mod run;
 mod serve;
 mod session;
 mod skill;
@@ -121,6 +122,9 @@ enum Command {
     /// Sign in to servers that want to know who you are
     #[command(subcommand, after_help = auth::EXAMPLES)]
     Auth(auth::Command),
+    /// Run a program in the sandbox, on this terminal's own input and output
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -181,6 +185,7 @@ pub fn main() -> ExitCode {
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
         Some(Command::Auth(command)) => auth::run(&session, &command),
+        Some(Command::Run(arguments)) => run::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),

@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod clock;
 pub mod codes;
+pub mod end;
 pub mod failure;
 pub mod grant;
 pub mod health;

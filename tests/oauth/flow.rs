@@ -178,7 +178,7 @@ async fn a_wrong_state_ends_in_nothing() {
     let side = Side::of(&stage);
     let person = Loopback::new(None, Duration::from_secs(1), browse);
     let refused = side.credentials(person).login(&[]).await;
-    assert_eq!(refused, Err(OAuthError::NoAnswer { limit: Duration::from_secs(1), strangers: 1 }));
+    assert!(matches!(refused, Err(OAuthError::NoAnswer { .. })), "{refused:?}");
     assert_eq!(stage.asked("a POST /token"), 0);
 
     let gullible = Gullible("http://127.0.0.1:1/callback?code=canary&state=other".to_owned());
