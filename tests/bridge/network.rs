@@ -1,5 +1,6 @@
 //! Servers on the network that misbehave, each written byte by byte on loopback.
 
+mod asides;
 mod frames;
 mod matrix;
 mod mcp;
@@ -7,4 +8,5 @@ mod sessions;
 mod sockets;
 mod statuses;
 mod streams;
+mod trust;
 mod wire;
