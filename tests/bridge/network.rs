@@ -2,8 +2,10 @@
 
 mod asides;
 mod frames;
+mod leaks;
 mod matrix;
 mod mcp;
+mod proxies;
 mod sessions;
 mod sockets;
 mod statuses;

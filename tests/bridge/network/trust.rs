@@ -22,10 +22,10 @@ use super::mcp::{Carrier, response};
 use super::wire::{Server, Step};
 
 /// A secret that must be in no word of ours.
-const CANARY: &str = "c4n4ry-5ecret";
+pub(crate) const CANARY: &str = "c4n4ry-5ecret";
 
 /// A certificate that nobody has signed but itself, and its key, in one folder.
-fn self_signed(folder: &Path) {
+pub(crate) fn self_signed(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
@@ -37,8 +37,8 @@ fn self_signed(folder: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// A server that speaks TLS with that certificate to one client; gives its port.
-fn tls_server(folder: &Path) -> u16 {
+/// Where clients come who are shown that certificate, and how they are.
+pub(crate) fn tls_listener(folder: &Path) -> (BlockingListener, Arc<rustls::ServerConfig>) {
     let certificate = CertificateDer::from_pem_file(folder.join("certificate.pem")).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -49,10 +49,16 @@ fn tls_server(folder: &Path) -> u16 {
         .with_single_cert(vec![certificate], key)
         .expect("they belong together");
     let listener = BlockingListener::bind("127.0.0.1:0").expect("loopback has a port");
+    (listener, Arc::new(config))
+}
+
+/// A server that speaks TLS with that certificate to one client; gives its port.
+fn tls_server(folder: &Path) -> u16 {
+    let (listener, config) = tls_listener(folder);
     let port = listener.local_addr().expect("it is bound").port();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("somebody comes");
-        let mut session = rustls::ServerConnection::new(Arc::new(config)).expect("a sound configuration");
+        let mut session = rustls::ServerConnection::new(config).expect("a sound configuration");
         while session.is_handshaking() && session.complete_io(&mut stream).is_ok() {}
         let _ = session.writer().write_all(b"HTTP/1.1 200 OK\r\n\r\n");
     });
