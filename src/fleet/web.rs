@@ -254,7 +254,7 @@ pub fn shown(url: &str) -> String {
     let is_address = |parsed: &Url| !(parsed.cannot_be_a_base() && url.contains('@'));
     let Some(mut parsed) = Url::parse(url).ok().filter(is_address) else {
         // It may have been meant as an address, and where its parts end nobody knows.
-        let end = if url.contains('@') { url.find(':').or(Some(0)) } else { url.find(['?', '#']) };
+        let end = if url.contains('@') { url.find("://").or(Some(0)) } else { url.find(['?', '#']) };
         let public = url[..end.unwrap_or(url.len())].chars().take(ERROR_TEXT_CHARS_MAX);
         return public.collect::<String>() + if end.is_some() { "…" } else { "" };
     };
@@ -330,7 +330,7 @@ mod tests {
             ("not an address?key=1", "not an address…"),
             ("https://user:pass@exam ple.com/mcp", "https…"),
             ("https://user:pa?s#s@exam ple.com/mcp?key=a@b", "https…"),
-            ("user:pass@example.com", "user…"),
+            ("user:pass@example.com", "…"),
             ("token@exam ple.com", "…"),
         ] {
             assert_eq!(shown(url), expected);

@@ -177,6 +177,7 @@ impl Calls {
         let result = match message["method"].as_str() {
             Some("server/discover") => r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#,
             Some("initialize") => r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#,
+            Some("tools/list") => r#"{"tools":[]}"#,
             Some("tools/call") => {
                 let nth = self.count.fetch_add(1, Ordering::SeqCst);
                 return (self.script)(&Call { nth, id, raw: Bytes::copy_from_slice(raw) });

@@ -42,6 +42,24 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// A request without its body.
+    pub(crate) fn read(head: &str, connection: usize) -> Option<Self> {
+        let mut lines = head.trim_end().split("\r\n");
+        let mut first = lines.next()?.split(' ').map(str::to_owned);
+        let (verb, target) = (first.next()?, first.next()?);
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':').expect("a header has a colon");
+            (name.to_ascii_lowercase(), value.trim().to_owned())
+        };
+        let (headers, at) = (lines.map(header).collect(), Instant::now());
+        Some(Self { verb, target, headers, body: Bytes::new(), connection, at })
+    }
+
+    /// How long its body is.
+    pub(crate) fn length(&self) -> usize {
+        self.header("content-length").map_or(0, |text| text.parse().expect("a number"))
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
@@ -308,16 +326,8 @@ impl Wire {
             }
         };
         let head = String::from_utf8(self.buffer.split_to(end).to_vec()).expect("a head is text");
-        let mut lines = head.trim_end().split("\r\n");
-        let mut first = lines.next()?.split(' ').map(str::to_owned);
-        let (verb, target) = (first.next()?, first.next()?);
-        let header = |line: &str| {
-            let (name, value) = line.split_once(':').expect("a header has a colon");
-            (name.to_ascii_lowercase(), value.trim().to_owned())
-        };
-        let headers = lines.map(header).collect();
-        let mut heard = Heard { verb, target, headers, body: Bytes::new(), connection, at: Instant::now() };
-        let length = heard.header("content-length").map_or(0, |text| text.parse().expect("a number"));
+        let mut heard = Heard::read(&head, connection)?;
+        let length = heard.length();
         while self.buffer.len() < length {
             if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
                 return None;
