@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-pub use keys::{Audit, Limits, Millis, Naming, Queue};
+pub use keys::{Audit, Limits, Millis, Queue};
 pub use layers::Looked;
 pub use problem::{ConfigError, Origin, Problem};
 pub use process::{expand, from_process, inherited_environment, os_user, variable};
@@ -40,7 +40,9 @@ pub use server::{
     OAuthGrant, Restart, RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness,
     ToolConfig, Transport,
 };
-pub use servers::{Server, State, slug};
+pub use servers::{Server, State};
+
+pub use crate::domain::names::{Naming, slug};
 
 use crate::domain::audit::{Durability, OnExitFailure};
 use crate::domain::log::Level;

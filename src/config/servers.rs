@@ -1,6 +1,6 @@
 //! The servers of all files, checked one by one: a broken entry costs that server and no other.
 //!
-//! Owns: names and slugs, which entry wins, and what a server needs beyond the types of its keys.
+//! Owns: which entry wins, whose slug is whose, and what a server needs beyond the types of its keys.
 //! Must not know: how a server is started or reached.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ use super::problem::{Origin, Problem, Report};
 use super::schema;
 use super::server::{OAuthConfig, OAuthGrant, ServerConfig, Transport};
 use super::tree::{Field, Node, Source, Span, Tree};
+use crate::domain::names::slug;
 
 /// Below this a `timeout` was probably meant in seconds, as some clients write it.
 const TIMEOUT_MS_SUSPICIOUS: u64 = 1000;
@@ -53,19 +54,6 @@ pub enum State {
         /// Whether something is wrong; otherwise somebody turned it off.
         broken: bool,
     },
-}
-
-/// What a configured name becomes, so that the first `__` of a tool's name always splits it:
-/// `[A-Za-z0-9][A-Za-z0-9_-]*` without `__`, not ending in `_`. `None` if nothing is left.
-pub fn slug(name: &str) -> Option<String> {
-    let mut slug = String::with_capacity(name.len());
-    for c in name.chars() {
-        let c = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-        let fits = if slug.is_empty() { c.is_ascii_alphanumeric() } else { c != '_' || !slug.ends_with('_') };
-        slug.extend(fits.then_some(c));
-    }
-    slug.truncate(slug.trim_end_matches('_').len());
-    (!slug.is_empty()).then_some(slug)
 }
 
 /// Collects the servers of one file after another, the strongest first.

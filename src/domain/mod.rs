@@ -17,6 +17,7 @@ pub mod life;
 pub mod log;
 pub mod merkle;
 pub mod mode;
+pub mod names;
 pub mod nearest;
 pub mod note;
 pub mod proof;
