@@ -4,6 +4,7 @@
 
 pub mod bridge;
 mod clock;
+mod fleet;
 mod handlers;
 mod oauth;
 mod reach;
@@ -14,4 +15,4 @@ pub use clock::SystemClock;
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
-pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};
+pub use server::{Berth, Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

@@ -137,7 +137,8 @@ mod tests {
     }
 
     fn page(definitions: &[Listed], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
         serde_json::from_slice(&tools(definitions, cursor, &identity, revision, bytes).unwrap()).unwrap()
     }
 
@@ -176,7 +177,8 @@ mod tests {
     fn a_servers_definition_is_passed_on_as_it_is() {
         let raw = r#"{ "name":"s__t", "x": 1.50, "inputSchema":{"type":"object"} }"#;
         let proxied = Listed::Proxied { name: "s__t".into(), definition: Bytes::from_static(raw.as_bytes()) };
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
         let listed = [definition("a"), proxied, definition("z")];
         let page = tools(&listed, None, &identity, &MODERN, PAGE_BYTES_MAX).unwrap();
         assert!(String::from_utf8(page).unwrap().contains(&format!("}},{raw},{{")));
@@ -194,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_cursor_that_is_not_ours_is_minus_32602() {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
         for cursor in ["", "abc", "é", "YWJj", "YWZ0ZXI6_w"] {
             let refused = tools(&[definition("a")], Some(cursor), &identity, &MODERN, 0).unwrap_err();
             assert_eq!(refused.code, -32602, "{cursor}");

@@ -87,6 +87,11 @@ impl Answering {
         }
     }
 
+    /// The answer to a call of a server's tool: its result as it came.
+    pub(super) fn result(&self, id: &Id, result: &Bytes, correlation_id: &str) -> Bytes {
+        answer::success(id, &self.identity.passed_on(result, correlation_id, self.revision))
+    }
+
     /// The call that is asked for: what names a method is no call of a tool, and the other way round.
     pub(super) fn call(&self, call: Call) -> Call {
         if self.method.is_some() { call.of_method() } else { call }
@@ -114,6 +119,12 @@ impl Session {
     /// Whether the client may send several messages as one array.
     pub(super) fn batching(&self) -> bool {
         self.legacy.as_ref().is_some_and(|peer| peer.revision.batching)
+    }
+
+    /// Whether the client is to be told when the list of tools has changed: one that has begun a session.
+    /// The newer family asks again when what it was told has become old.
+    pub(super) fn hears_changes(&self) -> bool {
+        self.legacy.is_some()
     }
 
     /// What a message leads to.
