@@ -1,6 +1,7 @@
 //! The bridge: document 000 §9 on a paused clock, over links in memory; then real children.
 
 mod children;
+mod faults;
 mod network;
 mod support;
 
