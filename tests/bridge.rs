@@ -2,6 +2,7 @@
 
 mod children;
 mod faults;
+mod fidelity;
 mod network;
 mod support;
 
