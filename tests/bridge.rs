@@ -2,6 +2,8 @@
 
 mod children;
 mod families;
+mod faults;
+mod fidelity;
 mod listing;
 mod network;
 mod support;

@@ -1,14 +1,14 @@
 //! Servers on the network that misbehave, each written byte by byte on loopback.
 
 mod asides;
-mod frames;
+pub(crate) mod frames;
 mod leaks;
 mod matrix;
-mod mcp;
+pub(crate) mod mcp;
 mod proxies;
 mod sessions;
 mod sockets;
 mod statuses;
 mod streams;
 mod trust;
-mod wire;
+pub(crate) mod wire;

@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     SessionLost,
     Gone,
     Protocol,
+    Version,
     Unauthorized,
 }
 
@@ -43,6 +44,7 @@ impl Kind {
             Cause::SessionLost => Self::SessionLost,
             Cause::Gone(_) => Self::Gone,
             Cause::Protocol(_) => Self::Protocol,
+            Cause::Version { .. } => Self::Version,
             Cause::Unauthorized(_) => Self::Unauthorized,
             _ => return None,
         })

@@ -11,6 +11,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
 use crate::domain::audit::Pending;
@@ -308,6 +309,8 @@ impl Face {
                 if is_message && self.inbox.frame(&event.data, exchange) {
                     return Ok(true);
                 }
+                // One read may hold thousands of events.
+                consume_budget().await;
             }
             match response.chunk().await {
                 Ok(Some(chunk)) => events.feed(chunk),

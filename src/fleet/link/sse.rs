@@ -7,6 +7,7 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Response, Url};
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 
 use crate::domain::audit::Pending;
 use crate::fleet::error::Cause;
@@ -134,6 +135,8 @@ impl Stream {
 
 async fn read(mut stream: Stream, mut response: Response, inbox: Inbox) {
     loop {
+        // One read may hold thousands of events.
+        consume_budget().await;
         match stream.next(&mut response).await {
             Ok(Next::Event(event)) if !event.data.is_empty() => {
                 inbox.frame(&event.data, None);

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
+use tokio::task::coop::consume_budget;
 
 use crate::domain::audit::Pending;
 use crate::fleet::error::Cause;
@@ -137,6 +138,8 @@ async fn read_lines(mut stdout: ChildStdout, lines: &mut Lines, inbox: &Inbox) {
         }
         while let Some(line) = lines.next_line() {
             take(inbox, line);
+            // One read may hold thousands of lines, and they must not hold up whoever else has work.
+            consume_budget().await;
         }
     }
 }

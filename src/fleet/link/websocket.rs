@@ -18,6 +18,7 @@ use reqwest::header::{
 use reqwest::{Response, Upgraded};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
@@ -154,6 +155,8 @@ impl Drop for SocketLink {
 async fn read(mut stream: SplitStream<Socket>, sink: Sink, inbox: Inbox) {
     let mut missed = 0;
     loop {
+        // One read may hold thousands of frames.
+        consume_budget().await;
         let Ok(next) = timeout(PING_AFTER, stream.next()).await else {
             missed += 1;
             if missed > PINGS_MISSED_MAX {

@@ -11,10 +11,9 @@ use colibri::fleet::link::http::Http;
 use colibri::fleet::link::sse::Sse;
 use colibri::fleet::link::websocket::WebSocket;
 use colibri::fleet::web::Endpoint;
-use serde_json::Value;
 
 use super::frames::{self, Frame, TEXT};
-use super::wire::{Heard, Server, Step};
+use super::wire::{Envelope, Heard, Server, Step};
 
 /// The longest frame in these stories.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -164,7 +163,7 @@ impl Calls {
             _ => {
                 let steps = self.message(&heard.body);
                 let accepted = || vec![Step::Send(response("202 Accepted", ""))];
-                let is_request = heard.message().get("id").is_some();
+                let is_request = heard.envelope().id.is_u64();
                 if is_request { steps } else { accepted() }
             }
         }
@@ -172,9 +171,9 @@ impl Calls {
 
     /// What is done with one message, in the carrier's own bytes.
     fn message(&self, raw: &[u8]) -> Vec<Step> {
-        let message: Value = serde_json::from_slice(raw).expect("we send JSON");
-        let Some(id) = message["id"].as_u64() else { return Vec::new() };
-        let result = match message["method"].as_str() {
+        let Envelope { id, method } = Envelope::read(raw).expect("we send JSON");
+        let Some(id) = id.as_u64() else { return Vec::new() };
+        let result = match method.as_deref() {
             Some("server/discover") => r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#,
             Some("initialize") => r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#,
             Some("tools/list") => r#"{"tools":[]}"#,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,14 +65,33 @@ impl Heard {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    /// Its body as JSON; null if it has none.
+    /// What its message is, as far as a server must know.
+    pub(crate) fn envelope(&self) -> Envelope {
+        Envelope::read(&self.body).unwrap_or_default()
+    }
+
+    /// Its body as JSON; null if it has none, or more than a value can hold.
     pub(crate) fn message(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
     /// What its message asks for, or else its verb.
     pub(crate) fn asks(&self) -> String {
-        self.message()["method"].as_str().unwrap_or(&self.verb).to_owned()
+        self.envelope().method.unwrap_or_else(|| self.verb.clone())
+    }
+}
+
+/// The parts of a message that any parser can read; its params may hold what few can.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Envelope {
+    pub(crate) id: Value,
+    pub(crate) method: Option<String>,
+}
+
+impl Envelope {
+    pub(crate) fn read(raw: &[u8]) -> Option<Self> {
+        serde_json::from_slice(raw).ok()
     }
 }
 
