@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod clock;
 pub mod codes;
+pub mod event;
 pub mod failure;
 pub mod filter;
 pub mod health;
@@ -21,6 +22,7 @@ pub mod nearest;
 pub mod note;
 pub mod proof;
 pub mod provider;
+pub mod queue;
 pub mod skill;
 pub mod task;
 pub mod thought;
