@@ -63,6 +63,13 @@ fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> O
             return None;
         }
     };
+    let filter = match Filter::new(&configured.tools_allowed, &configured.tools_denied) {
+        Ok(filter) => filter,
+        Err(error) => {
+            logger.warn(format_args!("[mcp:{name}] not started: {error}"));
+            return None;
+        }
+    };
     let client = Client {
         name: "colibri".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -88,7 +95,7 @@ fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> O
     Some(Member {
         settings,
         slug: server.slug.as_str().into(),
-        filter: Filter::new(&configured.tools_allowed, &configured.tools_denied),
+        filter,
         start: match configured.start {
             config::Start::Eager => Start::Eager,
             config::Start::OnUse => Start::OnUse,

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::domain::audit::{Enter, Outcome};
-use crate::domain::failure::{Failure, invalid_params};
-use crate::domain::provider::{Kind, Provider};
+use crate::domain::failure::Failure;
+use crate::domain::provider::{ProviderError, Rule};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::{Catalog, Proxied};
-use crate::fleet::roster::{Calling, Fleet};
+use crate::fleet::roster::{Calling, Failed, Fleet};
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
@@ -22,10 +22,13 @@ use super::{Call, Path, Refused, Reply, contain, validate};
 pub(super) struct Servers {
     pub(super) fleet: Fleet,
     /// Compiled schemas, by tool: made with its first call, and again when its definition has changed.
-    schemas: Mutex<HashMap<Arc<str>, (Arc<Proxied>, Schema)>>,
+    schemas: Mutex<HashMap<Arc<str>, Compiled>>,
     /// The whole list, and the catalog it was made of.
     listed: Mutex<(Arc<Catalog>, Arc<[Listed]>)>,
 }
+
+/// The definition it was compiled from, and the schema.
+type Compiled = (Arc<Proxied>, Schema);
 
 /// Nothing if the schema refers to what is not here: then its server alone can check.
 type Schema = Option<Arc<validate::Arguments>>;
@@ -58,8 +61,7 @@ impl Servers {
 
     fn schema(&self, tool: &Arc<Proxied>) -> Schema {
         let mut schemas = self.schemas.lock().expect("nothing panics while it holds the schemas");
-        if let Some((of, schema)) = schemas.get(&tool.name).filter(|(of, _)| Arc::ptr_eq(of, tool)) {
-            let _ = of;
+        if let Some((_, schema)) = schemas.get(&tool.name).filter(|(of, _)| Arc::ptr_eq(of, tool)) {
             return schema.clone();
         }
         let parsed: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
@@ -82,8 +84,8 @@ impl Path {
         let calling =
             Calling { tool: &tool, arguments: &enter.arguments, notices: None, cancel: call.cancel.clone() };
         let ended = match contain::contain(servers.fleet.call(calling)).await {
-            Ok(Ok(result)) => passed_on(result),
-            Ok(Err(provider)) => failed(provider),
+            Ok(Ok(result)) => passed_on(result, &servers.fleet.name_of(&tool)),
+            Ok(Err(failure)) => failed(failure),
             Err(panicked) => {
                 let message = format!("colibri failed inside: {}", panicked.message);
                 Ended::failed(Outcome::Error, Failure::new(super::code::HANDLER_ERROR, message))
@@ -93,44 +95,34 @@ impl Path {
     }
 
     fn check_proxied(&self, servers: &Servers, tool: &Arc<Proxied>, enter: &Enter) -> Result<(), Failure> {
+        let refused = |error: ProviderError| error.failure(&servers.fleet.name_of(tool));
         if !self.mode.admits(&tool.name, !tool.read_only) {
-            let message = format!(
-                "`{}` is not admitted in mode {}: its server does not say that it changes nothing",
-                tool.name, self.mode
-            );
-            return Err(Provider::new(Kind::PolicyDenied, message).failure());
+            return Err(refused(ProviderError::PolicyDenied(Rule::Mode)));
         }
         let Some(schema) = servers.schema(tool) else { return Ok(()) };
-        schema.check(&enter.arguments).map(drop).map_err(|issues| {
-            let invalid = invalid_params(issues);
-            let mut failure = Provider::new(Kind::InvalidInput, invalid.message).failure();
-            if let (Some(details), Some(issues)) = (&mut failure.details, invalid.details) {
-                details["issues"] = issues["issues"].clone();
-            }
-            failure
-        })
+        schema
+            .check(&enter.arguments)
+            .map(drop)
+            .map_err(|issues| refused(ProviderError::InvalidInput(issues)))
     }
 }
 
 /// The tool's own result, with whatever it says of itself.
-fn passed_on(result: Bytes) -> Ended {
+fn passed_on(result: Bytes, server: &str) -> Ended {
     // Nearly no result says it at all, and those are not taken apart.
     let says_error = memchr::memmem::find(&result, b"isError").is_some()
         && Members::of(&result)
             .and_then(|members| members.get("isError"))
             .is_some_and(|is| is.get() == "true");
-    let error = says_error.then(|| Provider::new(Kind::ToolError, "the tool said that it failed").failure());
+    let error = says_error.then(|| ProviderError::ToolError.failure(server));
     let outcome = if says_error { Outcome::Error } else { Outcome::Ok };
     Ended { outcome, body: result, error, form: Form::Result }
 }
 
-fn failed(provider: Provider) -> Ended {
-    let failure = provider.failure();
-    match provider.kind {
-        Kind::ExecuteFailed { raw, .. } => {
-            Ended { outcome: Outcome::Error, body: raw.into(), error: Some(failure), form: Form::Error }
-        }
-        Kind::Cancelled { .. } => Ended::failed(Outcome::Cancelled, failure),
-        _ => Ended::failed(Outcome::Error, failure),
+fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {
+    let (outcome, failure) = (error.meaning().outcome, error.failure(&server));
+    match relayed {
+        Some(raw) => Ended { outcome, body: raw, error: Some(failure), form: Form::Error },
+        None => Ended::failed(outcome, failure),
     }
 }

@@ -1,97 +1,190 @@
-//! Which of a server's tools are offered: those allowed, minus those denied.
+//! Which of a server's tools are offered: what is allowed, minus what is denied.
 //!
-//! Owns: patterns and what they match. Must not know: what a tool is.
+//! Owns: the patterns of `toolsAllowed` and `toolsDenied`, and what they match.
+//! Must not know: what a tool does, or what it is called to clients.
 
-/// A pattern longer than this matches nothing that a tool is called.
-const PATTERN_CHARS_MAX: usize = 256;
+/// No tool's name is as long: a longer pattern is a mistake, and is refused rather than guessed at.
+pub const PATTERN_BYTES_MAX: usize = 512;
 
-/// What is offered. Deny wins; allowing nothing in particular allows all.
+/// A checked pair of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    allow: Vec<String>,
-    deny: Vec<String>,
+    /// `None` allows everything.
+    allowed: Option<Vec<Pattern>>,
+    denied: Vec<Pattern>,
+}
+
+/// A pattern that cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a pattern of {bytes} bytes, beginning with `{head}`: use at most {PATTERN_BYTES_MAX}")]
+pub struct PatternTooLong {
+    bytes: usize,
+    head: String,
 }
 
 impl Filter {
-    /// Patterns as they were written: `*` stands for any text, case and blanks around do not count, and
-    /// `any` alone is the same as `*`.
-    pub fn new(allow: &[String], deny: &[String]) -> Self {
-        let plain = |patterns: &[String]| -> Vec<String> {
-            let plain = patterns.iter().map(|pattern| pattern.trim().to_lowercase());
-            plain.filter(|pattern| !pattern.is_empty()).collect()
-        };
-        Self { allow: plain(allow), deny: plain(deny) }
+    /// An empty list of allowed tools allows all. Patterns are trimmed and know no case; `*` stands for any
+    /// characters, and the word `any` for every tool. A blank pattern matches nothing, so that a list
+    /// of blanks allows nothing.
+    pub fn new(allowed: &[impl AsRef<str>], denied: &[impl AsRef<str>]) -> Result<Self, PatternTooLong> {
+        let allowed = if allowed.is_empty() { None } else { Some(patterns(allowed)?) };
+        Ok(Self { allowed, denied: patterns(denied)? })
     }
 
-    /// Whether a tool of that name is listed and callable.
-    pub fn admits(&self, name: &str) -> bool {
-        let name = name.trim().to_lowercase();
-        let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &name));
-        (self.allow.is_empty() || is_in(&self.allow)) && !is_in(&self.deny)
+    /// Whether a tool, by its server's own name for it, is listed and callable.
+    pub fn admits(&self, tool: &str) -> bool {
+        // Folded and trimmed like the patterns, so that ` Delete` does not slip past `delete`.
+        let tool = tool.trim().to_lowercase();
+        let hit = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(&tool));
+        self.allowed.as_deref().is_none_or(hit) && !hit(&self.denied)
     }
 }
 
-/// `*` matches any text. Linear: of several ways to match, only the last star is ever tried again.
-fn matches(pattern: &str, name: &str) -> bool {
-    if pattern == "any" || pattern == "*" {
-        return true;
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Nothing,
+    Everything,
+    Exactly(String),
+    /// Begins with `head` and ends with `tail`, and has the middle pieces between, in order.
+    Glob {
+        head: String,
+        middle: Vec<String>,
+        tail: String,
+    },
+}
+
+fn patterns(texts: &[impl AsRef<str>]) -> Result<Vec<Pattern>, PatternTooLong> {
+    texts.iter().map(|text| Pattern::new(text.as_ref())).collect()
+}
+
+impl Pattern {
+    fn new(text: &str) -> Result<Self, PatternTooLong> {
+        if text.len() > PATTERN_BYTES_MAX {
+            let head = text[..text.floor_char_boundary(40)].to_owned();
+            return Err(PatternTooLong { bytes: text.len(), head });
+        }
+        let text = text.trim().to_lowercase();
+        let mut pieces: Vec<String> = text.split('*').map(str::to_owned).collect();
+        let tail = pieces.pop().expect("splitting gives at least one piece");
+        if text == "any" || (!text.is_empty() && text.bytes().all(|byte| byte == b'*')) {
+            Ok(Self::Everything)
+        } else if text.is_empty() {
+            Ok(Self::Nothing)
+        } else if pieces.is_empty() {
+            Ok(Self::Exactly(tail))
+        } else {
+            let head = pieces.remove(0);
+            pieces.retain(|piece| !piece.is_empty());
+            Ok(Self::Glob { head, middle: pieces, tail })
+        }
     }
-    if pattern.chars().count() > PATTERN_CHARS_MAX {
-        return false;
+
+    /// Takes time in proportion to the name and the pattern: each piece is looked for once, and where it
+    /// is found first leaves the most room for the others.
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::Exactly(text) => text == name,
+            Self::Glob { head, middle, tail } => {
+                let Some(rest) = name.strip_prefix(head.as_str()) else { return false };
+                let Some(mut rest) = rest.strip_suffix(tail.as_str()) else { return false };
+                for piece in middle {
+                    let Some((_, after)) = rest.split_once(piece.as_str()) else { return false };
+                    rest = after;
+                }
+                true
+            }
+        }
     }
-    let parts: Vec<&str> = pattern.split('*').collect();
-    let [only] = parts.as_slice() else {
-        let (first, last) = (parts[0], parts[parts.len() - 1]);
-        let Some(rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
-            return false;
-        };
-        // What stands between two stars is found at its first place: a later one leaves less.
-        let middle = &parts[1..parts.len() - 1];
-        return middle
-            .iter()
-            .try_fold(rest, |rest, part| rest.find(part).map(|at| &rest[at + part.len()..]))
-            .is_some();
-    };
-    *only == name
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[track_caller]
-    fn check(allow: &[&str], deny: &[&str], admitted: &str, refused: &str) {
-        let own = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let filter = Filter::new(&own(allow), &own(deny));
-        for name in admitted.split_whitespace() {
-            assert!(filter.admits(name), "{allow:?} minus {deny:?} offers {name}");
+    fn admitted<'a>(allowed: &[&str], denied: &[&str], tools: &[&'a str]) -> Vec<&'a str> {
+        let filter = Filter::new(allowed, denied).unwrap();
+        tools.iter().copied().filter(|tool| filter.admits(tool)).collect()
+    }
+
+    /// PR-4: allow minus deny, and deny wins.
+    #[test]
+    fn allowed_minus_denied() {
+        let tools = ["read_file", "Write_File", "delete_file", "any"];
+        let check = |allowed: &[&str], denied: &[&str], expected: &[&str]| {
+            assert_eq!(admitted(allowed, denied, &tools), expected, "{allowed:?} minus {denied:?}");
+        };
+        check(&[], &[], &tools); // Nothing named allows all.
+        check(&["*"], &[], &tools);
+        check(&["any"], &[], &tools);
+        check(&[" ANY "], &[], &tools);
+        check(&["read_file"], &[], &["read_file"]);
+        check(&[" READ_file\t"], &[], &["read_file"]); // Trimmed, and without case.
+        check(&["*_file"], &[], &["read_file", "Write_File", "delete_file"]);
+        check(&["*_file"], &["delete*"], &["read_file", "Write_File"]);
+        check(&[], &["WRITE*", "any*"], &["read_file", "delete_file"]);
+        check(&["read_file"], &["read_file"], &[]); // Deny wins.
+        check(&[], &["*"], &[]);
+        check(&[], &["any"], &[]);
+        check(&["*"], &["**"], &[]);
+        check(&[""], &[], &[]); // A list of blanks is not an empty list.
+        check(&["", "read_file"], &[" "], &["read_file"]);
+        check(&["read"], &[], &[]); // The whole name.
+        assert_eq!(admitted(&[], &["delete"], &[" Delete ", "DELETE"]), Vec::<&str>::new());
+    }
+
+    /// PR-4: `*` stands for any characters, none among them.
+    #[test]
+    fn globs() {
+        let check = |pattern: &str, name: &str, expected: bool| {
+            assert_eq!(admitted(&[pattern], &[], &[name]).len() == 1, expected, "{pattern} {name}");
+        };
+        for (pattern, name) in [
+            ("a*", "a"),
+            ("*a", "a"),
+            ("a*b*c", "abc"),
+            ("a*b*c", "a-b-b-c"),
+            ("*b*", "abc"),
+            ("a**c", "ac"),
+            ("É*", "éa"),
+        ] {
+            check(pattern, name, true);
         }
-        for name in refused.split_whitespace() {
-            assert!(!filter.admits(name), "{allow:?} minus {deny:?} withholds {name}");
+        for (pattern, name) in
+            [("a*a", "a"), ("ab*bc", "abc"), ("a*b*c", "acb"), ("*b*", "ac"), ("a.c", "abc"), ("a?", "ab")]
+        {
+            check(pattern, name, false); // No character is used twice, and `*` is the only wildcard.
+        }
+        let hostile = "a*".repeat(PATTERN_BYTES_MAX / 2);
+        check(&hostile, &"a".repeat(1 << 20), true); // At once: nothing is tried twice.
+        check(&format!("{}*b", &hostile[..300]), &"a".repeat(1 << 20), false);
+        let long = Filter::new(&["é".repeat(300)], &[] as &[&str]).unwrap_err().to_string();
+        assert_eq!(
+            long,
+            format!("a pattern of 600 bytes, beginning with `{}`: use at most 512", "é".repeat(20))
+        );
+    }
+
+    /// The same, tried every way.
+    fn naive(pattern: &[char], name: &[char]) -> bool {
+        match (pattern, name) {
+            (['*', rest @ ..], _) => (0..=name.len()).any(|skip| naive(rest, &name[skip..])),
+            ([a, pattern @ ..], [b, name @ ..]) => a == b && naive(pattern, name),
+            ([], []) => true,
+            _ => false,
         }
     }
 
-    /// PR-4: allow minus deny; case and blanks do not count; deny wins.
-    #[test]
-    fn what_is_offered() {
-        check(&[], &[], "a B read_file", "");
-        check(&["*"], &[], "a", "");
-        check(&["any"], &["b"], "a any", "b B");
-        check(&[" Read_* "], &[], "read_file READ_x read_", "write_file xread_");
-        check(&["a", "b"], &["B"], "a A", "b c");
-        check(&["", "  "], &[], "a", "");
-        check(&[], &["*"], "", "a b");
-        check(&["*_file"], &["*delete*"], "read_file", "delete_file file");
-    }
-
-    /// PR-4: stars match any text, also none, and do not overlap.
-    #[test]
-    fn stars() {
-        check(&["a*a"], &[], "aa aba", "a ab");
-        check(&["a*b*c"], &[], "abc axbxc abbc", "acb ab");
-        check(&["**x**"], &[], "x axb", "y");
-        check(&["é*"], &[], "Éa", "ea");
-        let long = "a*".repeat(200);
-        check(&[&long], &[], "", "aaaa");
+    proptest! {
+        /// PR-4: the quick matcher agrees with the plain one.
+        #[test]
+        fn globs_agree_with_the_obvious(pattern in "[ab*]{1,8}", name in "[ab]{0,10}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            let expected = naive(&chars(&pattern), &chars(&name));
+            prop_assert_eq!(Filter::new(&[&pattern], &[] as &[&str]).unwrap().admits(&name), expected);
+        }
     }
 }

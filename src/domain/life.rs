@@ -5,6 +5,7 @@
 //! [`State::next_wake`], asks [`State::on`] what that makes of it, and acts on [`State::duty`].
 //! Must not know: clocks, dice, tasks, transports. Time and chance are arguments.
 
+mod answer;
 mod policy;
 mod step;
 

@@ -18,10 +18,11 @@ use tokio_util::task::TaskTracker;
 use crate::domain::clock::{Clock, Moment};
 use crate::domain::filter::Filter;
 use crate::domain::health::ServerFacts;
+use crate::domain::ledger::clip;
 use crate::domain::life::{Health, Outage, Phase, Then};
 use crate::domain::log::Logger;
 use crate::domain::names::Naming;
-use crate::domain::provider::{Down, Executed, Kind, Provider};
+use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
 
 use super::catalog::{Catalog, Compiler, Offer, Proxied};
 use super::error::{Cause, Verdict};
@@ -106,6 +107,7 @@ struct Ship {
     timeout: Duration,
     acquire_timeout: Duration,
     tools: BTreeMap<String, ToolSettings>,
+    clock: Arc<dyn Clock>,
     /// Whether its end is the end of a process.
     is_child: bool,
     /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
@@ -138,7 +140,16 @@ impl Fleet {
                 eager.push(supervised.clone());
             }
             let in_vain = Mutex::default();
-            ships.push(Ship { name, supervised, timeout, acquire_timeout, tools, is_child, in_vain });
+            ships.push(Ship {
+                name,
+                supervised,
+                timeout,
+                acquire_timeout,
+                tools,
+                clock: Arc::clone(&clock),
+                is_child,
+                in_vain,
+            });
             offers.push(Offer { slug, filter });
         }
         let compiler = Compiler::new(naming, name_chars_max, reserved, offers);
@@ -166,9 +177,14 @@ impl Fleet {
         self.0.changes.clone()
     }
 
+    /// The name of the server that has a tool, for people.
+    pub fn name_of(&self, tool: &Proxied) -> Arc<str> {
+        Arc::clone(&self.0.ships[tool.server].name)
+    }
+
     /// Calls a tool; gives its server's result, as the bytes it sent. Repeated is only what surely had no
     /// effect, or may have it twice.
-    pub async fn call(&self, calling: Calling<'_>) -> Result<Bytes, Provider> {
+    pub async fn call(&self, calling: Calling<'_>) -> Result<Bytes, Failed> {
         let ship = &self.0.ships[calling.tool.server];
         let settings = ship.tools.get(&*calling.tool.tool).copied().unwrap_or_default();
         let until = Instant::now() + settings.timeout.unwrap_or(ship.timeout);
@@ -179,14 +195,13 @@ impl Fleet {
                 Ok(result) => return Ok(result),
                 Err(failed) => failed,
             };
-            let had_no_effect = failed.provider.executed() == Executed::No;
+            let had_no_effect = failed.error.executed() == Executed::No;
             let again = failed.may_go_better && (had_no_effect || may_repeat) && attempt < ATTEMPTS;
             if !again || Instant::now() + delay >= until {
-                return Err(failed.provider);
+                return Err(failed);
             }
-            let waited = calling.cancel.run_until_cancelled(sleep(delay)).await;
-            if waited.is_none() {
-                return Err(cancelled(false));
+            if calling.cancel.run_until_cancelled(sleep(delay)).await.is_none() {
+                return Err(ship.for_good(cancelled(true)));
             }
             (attempt, delay) = (attempt + 1, delay * 2);
         }
@@ -201,122 +216,108 @@ impl Fleet {
     }
 }
 
-/// A failed attempt.
-struct Failed {
-    provider: Provider,
+/// A call that did not end with a result of its tool.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Which server, for people.
+    pub server: Arc<str>,
+    /// Why.
+    pub error: ProviderError,
+    /// The server's own JSON-RPC error, to be relayed as it is.
+    pub relayed: Option<Bytes>,
     /// Whether another attempt makes sense at all.
     may_go_better: bool,
 }
 
 impl Ship {
     async fn attempt(&self, calling: &Calling<'_>, until: Instant) -> Result<Bytes, Failed> {
-        let for_good = |provider| Failed { provider, may_go_better: false };
         let acquired = calling.cancel.run_until_cancelled(self.acquire(until)).await;
-        let live = acquired.ok_or_else(|| for_good(cancelled(false)))?.map_err(for_good)?;
+        let acquired = acquired.ok_or_else(|| self.for_good(cancelled(true)))?;
+        let live = acquired.map_err(|error| self.for_good(error))?;
         let left = until.saturating_duration_since(Instant::now());
         let (tool, arguments) = (&calling.tool.tool, calling.arguments);
         let call = live.session.call(tool, arguments, calling.notices.clone(), left);
         match calling.cancel.run_until_cancelled(call).await {
-            None => Err(for_good(cancelled(true))),
+            None => Err(self.for_good(cancelled(false))),
             Some(Ok(result)) => Ok(result),
             Some(Err(cause)) => {
                 if matches!(cause, Cause::TimedOut(_)) {
                     self.supervised.timed_out(live.generation);
                 }
-                let may_go_better = cause.verdict() != Verdict::Final;
-                Err(Failed { provider: self.provider(cause), may_go_better })
+                Err(self.failed(cause, &live))
             }
         }
     }
 
     /// A connection, at once if there is one. Else the server is wanted, and waited for: not past the
     /// call's own deadline, and not at all if it has given up or somebody has just waited in vain.
-    async fn acquire(&self, until: Instant) -> Result<Live, Provider> {
+    async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
         let mut status = self.supervised.status();
         if let Some(live) = &status.borrow().live {
             return Ok(live.clone());
         }
-        if let Some(refusal) = self.refusal(&status.borrow(), true) {
-            return Err(refusal);
+        if self.is_waited_for_in_vain(&status.borrow()) {
+            return Err(self.refusal(&status.borrow()));
         }
         self.supervised.want().await;
         let until = until.min(Instant::now() + self.acquire_timeout);
-        let settled = |status: &Arc<Status>| status.live.is_some() || self.refusal(status, false).is_some();
-        let settled = timeout_at(until, status.wait_for(settled))
-            .await
-            .map(|settled| settled.map(|status| Arc::clone(&status)));
+        let is_settled = |status: &Arc<Status>| status.live.is_some() || has_given_up(status);
+        let settled = timeout_at(until, status.wait_for(is_settled)).await;
+        let settled = settled.map(|settled| settled.map(|status| Arc::clone(&status)));
         match settled {
-            Ok(Ok(status)) => match &status.live {
-                Some(live) => Ok(live.clone()),
-                None => Err(self.refusal(&status, false).unwrap_or_else(|| self.terminated())),
-            },
-            Ok(Err(_)) => Err(self.terminated()),
+            Ok(Ok(status)) => status.live.clone().ok_or_else(|| self.refusal(&status)),
+            Ok(Err(_)) => Err(ProviderError::Terminated),
             Err(_) => {
                 let status = status.borrow();
-                let outage = outage(&status.state.phase);
-                *self.in_vain() = outage.map(|outage| outage.since);
-                Err(self.unavailable(outage))
+                *self.in_vain() = outage(&status).map(|outage| outage.since);
+                Err(self.refusal(&status))
             }
         }
     }
 
-    /// Why nobody needs to wait for this server, if that is so.
-    fn refusal(&self, status: &Status, with_in_vain: bool) -> Option<Provider> {
-        let name = &self.name;
-        let why = |outage: &Outage| outage.reason.as_deref().unwrap_or("no reason is known").to_owned();
-        match &status.state.phase {
-            Phase::Blocked { outage, .. } => Some(Provider::new(
-                Kind::InitFailed,
-                format!("the server `{name}` cannot be used: {}", why(outage)),
-            )),
-            Phase::Exhausted { outage, .. } => Some(Provider::new(
-                Kind::Unavailable(Down::RestartFailed),
-                format!("the server `{name}` could not be started again: {}", why(outage)),
-            )),
-            Phase::Closing { then: Then::Closed, .. } | Phase::Closed => Some(self.terminated()),
-            phase if with_in_vain => {
-                let outage = outage(phase)?;
-                (*self.in_vain() == Some(outage.since)).then(|| self.unavailable(Some(outage)))
-            }
-            _ => None,
-        }
+    /// Whether nobody needs to wait: it has given up, or somebody has waited through this very outage.
+    fn is_waited_for_in_vain(&self, status: &Status) -> bool {
+        let in_vain = *self.in_vain();
+        has_given_up(status) || outage(status).is_some_and(|outage| in_vain == Some(outage.since))
     }
 
-    fn unavailable(&self, outage: Option<&Outage>) -> Provider {
-        let name = &self.name;
-        let down =
-            if outage.is_some_and(|outage| outage.was_ready) { Down::Restarting } else { Down::NotStarted };
-        let why = outage.and_then(|outage| outage.reason.as_deref()).unwrap_or("it has not answered yet");
-        let since = outage.map(|outage| format!(" since {}", outage.since.wall)).unwrap_or_default();
-        Provider::new(Kind::Unavailable(down), format!("the server `{name}` is not connected{since}: {why}"))
-    }
-
-    fn terminated(&self) -> Provider {
-        Provider::new(Kind::Terminated, format!("the server `{}` has been closed", self.name))
+    /// What a caller is told who does not wait, or has waited long enough.
+    fn refusal(&self, status: &Status) -> ProviderError {
+        status.state.refusal(self.clock.now()).unwrap_or(ProviderError::Terminated)
     }
 
     /// Exhaustive on purpose: a new cause must say here what it means to a caller.
-    fn provider(&self, cause: Cause) -> Provider {
-        let name = &self.name;
-        let message = format!("the server `{name}`: {cause}");
-        let kind = match cause {
+    fn failed(&self, cause: Cause, live: &Live) -> Failed {
+        let may_go_better = cause.verdict() != Verdict::Final;
+        let why: Arc<str> = clip(&cause.to_string()).into();
+        let mut relayed = None;
+        let lost = |sent| ProviderError::Unavailable {
+            reason: Unavailable::LinkLost { sent },
+            why: Arc::clone(&why),
+            age: None,
+        };
+        let error = match cause {
             Cause::Answered { code, message, raw } => {
-                return Provider::new(Kind::ExecuteFailed { code, raw }, message);
+                relayed = Some(Bytes::from(raw));
+                ProviderError::ExecuteFailed { code, message: message.into() }
             }
-            Cause::TimedOut(_) => Kind::Timeout,
-            Cause::Gone(_) if self.is_child => Kind::Crashed,
-            Cause::Gone(_)
-            | Cause::Network(_)
-            | Cause::SessionLost
-            | Cause::Protocol(_)
-            | Cause::Http { .. } => Kind::Unavailable(Down::LinkLost),
-            Cause::Unreachable(_) | Cause::Busy(_) => Kind::Unavailable(Down::Restarting),
-            Cause::Closed => Kind::Terminated,
+            Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
+            Cause::Gone(how) if self.is_child => {
+                let last_words = live.session.connection().last_words().unwrap_or_default().into();
+                ProviderError::Crashed { how: how.into(), limit: None, last_words }
+            }
+            Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => lost(true),
+            Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
+            Cause::Closed => ProviderError::Terminated,
             Cause::Version { .. } | Cause::Unauthorized(_) | Cause::Invalid(_) | Cause::Start { .. } => {
-                Kind::InitFailed
+                ProviderError::InitFailed(why)
             }
         };
-        Provider::new(kind, message)
+        Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
+    }
+
+    fn for_good(&self, error: ProviderError) -> Failed {
+        Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
     }
 
     fn in_vain(&self) -> MutexGuard<'_, Option<Moment>> {
@@ -324,15 +325,26 @@ impl Ship {
     }
 }
 
-fn outage(phase: &Phase) -> Option<&Outage> {
-    match phase {
+fn outage(status: &Status) -> Option<&Outage> {
+    match &status.state.phase {
         Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => Some(outage),
         _ => None,
     }
 }
 
-fn cancelled(sent: bool) -> Provider {
-    Provider::new(Kind::Cancelled { sent }, "the call was cancelled")
+fn has_given_up(status: &Status) -> bool {
+    matches!(
+        status.state.phase,
+        Phase::Blocked { .. }
+            | Phase::Exhausted { .. }
+            | Phase::Closing { then: Then::Closed, .. }
+            | Phase::Closed
+    )
+}
+
+/// Whether by the client or by a stop, the token does not tell; nearly always it is the client.
+fn cancelled(queued: bool) -> ProviderError {
+    ProviderError::Cancelled { by: Canceller::Client, queued }
 }
 
 /// Follows the servers: a new catalog whenever a list has changed, and how each of them is.

@@ -80,7 +80,7 @@ impl<P: CallPath> Connection<P> {
             match event {
                 Event::Line(line) => self.take(line, &stop).await,
                 Event::ListChanged if self.session.hears_changes() => {
-                    self.outbox.push(answer::list_changed())
+                    self.outbox.push(answer::list_changed());
                 }
                 Event::ListChanged => {}
                 Event::End(ended) => break ended,
@@ -239,7 +239,7 @@ async fn ending(outbox: &Outbox, stop: &CancellationToken) -> Ended {
 /// Returns when the list of tools has changed; never, once it cannot change any more.
 async fn changed(changes: &mut watch::Receiver<u64>) {
     if changes.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
