@@ -1,5 +1,6 @@
 //! What is told, of what, and in which words.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use super::*;
@@ -92,88 +93,56 @@ fn at(seconds: u64) -> Moment {
     Moment { wall: Timestamp(seconds * 1000), since_boot: Duration::from_secs(seconds) }
 }
 
+/// One line per piece of news, with the second at which it is told. A probe that comes at 31 s and goes
+/// at 32 s is none.
+const NEWS_OF_A_LIFE: &str = r#"
+0 provider.state.changed {"from":"idle","to":"connecting"}
+0 provider.health.changed {"from":"unavailable","reason":"connecting","to":"degraded"}
+1 provider.state.changed {"from":"connecting","to":"ready"}
+1 provider.health.changed {"from":"degraded","reason":"ready","to":"healthy"}
+40 provider.mcp.disconnected {"reason":"exit 1"}
+40 provider.state.changed {"from":"ready","reason":"exit 1; attempt 1 in 1 s","to":"backoff"}
+40 provider.health.changed {"from":"healthy","reason":"exit 1; attempt 1 in 1 s","to":"degraded"}
+41 provider.state.changed {"from":"backoff","reason":"exit 1","to":"restarting"}
+42 provider.state.changed {"from":"restarting","reason":"refused; attempt 2 in 2 s","to":"backoff"}
+44 provider.state.changed {"from":"backoff","reason":"refused","to":"restarting"}
+45 provider.mcp.reconnected {"attempts":2,"downtime_ms":5000}
+45 provider.state.changed {"from":"restarting","to":"ready"}
+45 provider.health.changed {"from":"degraded","reason":"ready","to":"healthy"}
+46 provider.mcp.disconnected {"reason":"exit 2"}
+46 provider.mcp.reconnect.exhausted {"attempts":2}
+46 provider.state.changed {"from":"ready","reason":"exit 2; gave up after 2 attempts: restart it by hand","to":"exhausted"}
+46 provider.health.changed {"from":"healthy","reason":"exit 2; gave up after 2 attempts: restart it by hand","to":"unavailable"}
+47 provider.state.changed {"from":"exhausted","to":"closing"}
+"#;
+
 /// SB-7, SB-8: the news of a life, step by step.
 #[test]
 fn the_news_of_a_life() {
     let restart = Restart { jitter: 0.0, max_attempts: Some(2), ..Restart::preset_bounded() };
     let policy = Policy { restart, probe_interval: Some(Duration::from_secs(30)) };
-    let mut state = State::new();
-    let mut step = |seconds: u64, event: life::Event, expected: &[&str]| {
+    let (mut state, mut told) = (State::new(), "\n".to_owned());
+    for (seconds, event) in [
+        (0, life::Event::Wanted),
+        (1, life::Event::Listed(1)),
+        (31, life::Event::Woke),
+        (32, life::Event::ProbePassed(1)),
+        (40, life::Event::Lost(1, "exit 1".into())),
+        (41, life::Event::Woke),
+        (42, life::Event::ConnectFailed(2, life::Failure { reason: "refused".into(), lasting: None })),
+        (44, life::Event::Woke),
+        (45, life::Event::Listed(3)),
+        (46, life::Event::Lost(3, "exit 2".into())),
+        (47, life::Event::Close),
+    ] {
         let before = state.clone();
-        state = state.clone().on(event, at(seconds), &policy, 0.0);
-        let told: Vec<String> = News::of_change(&before, &state, at(seconds))
-            .iter()
-            .map(|news| serde_json::to_value(news).unwrap())
-            .map(|news| format!("{} {}", news["topic"].as_str().unwrap(), news["payload"]))
-            .collect();
-        assert_eq!(told, expected, "at {seconds} s");
-    };
-    let failed = || life::Failure { reason: "refused".into(), lasting: None };
-    step(
-        0,
-        life::Event::Wanted,
-        &[
-            r#"provider.state.changed {"from":"idle","to":"connecting"}"#,
-            r#"provider.health.changed {"from":"unavailable","reason":"connecting","to":"degraded"}"#,
-        ],
-    );
-    step(
-        1,
-        life::Event::Listed(1),
-        &[
-            r#"provider.state.changed {"from":"connecting","to":"ready"}"#,
-            r#"provider.health.changed {"from":"degraded","reason":"ready","to":"healthy"}"#,
-        ],
-    );
-    step(31, life::Event::Woke, &[]); // A probe comes,
-    step(32, life::Event::ProbePassed(1), &[]); // and goes.
-    step(
-        40,
-        life::Event::Lost(1, "exit 1".into()),
-        &[
-            r#"provider.mcp.disconnected {"reason":"exit 1"}"#,
-            r#"provider.state.changed {"from":"ready","reason":"exit 1; attempt 1 in 1 s","to":"backoff"}"#,
-            r#"provider.health.changed {"from":"healthy","reason":"exit 1; attempt 1 in 1 s","to":"degraded"}"#,
-        ],
-    );
-    step(
-        41,
-        life::Event::Woke,
-        &[r#"provider.state.changed {"from":"backoff","reason":"exit 1","to":"restarting"}"#],
-    );
-    step(
-        42,
-        life::Event::ConnectFailed(2, failed()),
-        &[
-            r#"provider.state.changed {"from":"restarting","reason":"refused; attempt 2 in 2 s","to":"backoff"}"#,
-        ],
-    );
-    step(
-        44,
-        life::Event::Woke,
-        &[r#"provider.state.changed {"from":"backoff","reason":"refused","to":"restarting"}"#],
-    );
-    step(
-        45,
-        life::Event::Listed(3),
-        &[
-            r#"provider.mcp.reconnected {"attempts":2,"downtime_ms":5000}"#,
-            r#"provider.state.changed {"from":"restarting","to":"ready"}"#,
-            r#"provider.health.changed {"from":"degraded","reason":"ready","to":"healthy"}"#,
-        ],
-    );
-    let gave_up = r#""reason":"exit 2; gave up after 2 attempts: restart it by hand""#;
-    step(
-        46,
-        life::Event::Lost(3, "exit 2".into()),
-        &[
-            r#"provider.mcp.disconnected {"reason":"exit 2"}"#,
-            r#"provider.mcp.reconnect.exhausted {"attempts":2}"#,
-            &format!(r#"provider.state.changed {{"from":"ready",{gave_up},"to":"exhausted"}}"#),
-            &format!(r#"provider.health.changed {{"from":"healthy",{gave_up},"to":"unavailable"}}"#),
-        ],
-    );
-    step(47, life::Event::Close, &[r#"provider.state.changed {"from":"exhausted","to":"closing"}"#]);
+        state = state.on(event, at(seconds), &policy, 0.0);
+        for news in News::of_change(&before, &state, at(seconds)) {
+            let payload = serde_json::to_value(&news).unwrap()["payload"].take();
+            writeln!(told, "{seconds} {} {payload}", news.topic()).unwrap();
+        }
+    }
+    assert_eq!(told, NEWS_OF_A_LIFE);
 }
 
 /// SB-7: added, removed, changed, and how many are as they were.
