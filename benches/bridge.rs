@@ -30,7 +30,7 @@ const SERVE: &str = "--serve";
 const SIZES: [(usize, usize, f64); 3] = [(200, 4000, 1.5), (10 << 10, 3000, 1.3), (1 << 20, 300, 1.2)];
 
 /// Connections that are opened to weigh them.
-const IDLE: usize = 200;
+const IDLE: u32 = 200;
 
 fn main() {
     if std::env::args().any(|argument| argument == SERVE) {
@@ -45,7 +45,7 @@ async fn run() {
     println!("median of one call, bare loop and bridge in turns\n");
     println!("| link | result | bare | bridge | ratio | goal |\n|---|---|---|---|---|---|");
     for (size, calls, goal) in SIZES {
-        let (mut bare, bridge) = (BareStdio::start().await, connect(Box::new(child())).await);
+        let (mut bare, bridge) = (BareStdio::start(), connect(Box::new(child())).await);
         let times = in_turns(calls, async || bare.call(size).await, async || call(&bridge, size).await).await;
         tell("stdio", size, times, Some(goal));
         bridge.close().await;
@@ -115,7 +115,7 @@ async fn weigh(open: impl AsyncFn() -> Bridge) -> f64 {
     for bridge in kept {
         bridge.close().await;
     }
-    grown / IDLE as f64
+    grown / f64::from(IDLE)
 }
 
 fn resident_kib() -> f64 {
@@ -167,7 +167,7 @@ struct BareStdio {
 }
 
 impl BareStdio {
-    async fn start() -> Self {
+    fn start() -> Self {
         let mut child = tokio::process::Command::new(std::env::current_exe().expect("this program"))
             .arg(SERVE)
             .stdin(Pipe::piped())

@@ -8,6 +8,8 @@ mod terminal;
 
 use crate::hostile::child::Home;
 
+pub(crate) use servers::SERVER;
+
 /// What a command came to.
 #[derive(Debug)]
 pub(crate) struct Ran {

@@ -8,6 +8,7 @@ mod concurrency;
 mod config;
 mod crash;
 mod docs;
+mod fleet;
 mod hostile;
 mod interop;
 mod oauth;

@@ -9,7 +9,7 @@ use crate::hostile::child::Home;
 
 /// A server of the older family in a few lines of shell: every line it reads goes to a file. `echo`
 /// repeats its arguments, `fail` says that it failed, anything else is no tool.
-const SERVER: &str = r#"
+pub(crate) const SERVER: &str = r#"
 while read -r line; do
   echo "$line" >> "$HOME/heard"
   id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
