@@ -5,11 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::Timespec;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use tokio::time::Instant;
 
 /// A tree that forks without end is killed again and again for this long.
 const KILL_WAIT: Duration = Duration::from_secs(3);
+
+/// The kernel needs about as long to end a process.
+const KILL_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What a tree uses at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,16 +128,22 @@ fn by_parent() -> HashMap<Pid, Vec<Pid>> {
 /// Kills and reaps all that descends from this process, until nobody does.
 pub(super) fn kill_descendants() {
     let begun = Instant::now();
+    let mut killed = Vec::new();
     loop {
         reap(|_, _| {});
         let left = descendants();
         if left.is_empty() || begun.elapsed() > KILL_WAIT {
             return;
         }
-        for pid in left {
+        for pid in &left {
             // Dead already is what was wanted.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(*pid, Signal::KILL);
         }
+        // Who is new may fork; who was killed before needs a moment to die.
+        if left == killed {
+            let _ = rustix::event::poll(&mut [], Some(&KILL_PAUSE));
+        }
+        killed = left;
     }
 }
 
