@@ -238,6 +238,10 @@ impl<'a> Init<'a> {
         let is_alone = self.layers.hold(Layer::Namespace);
         let members = if is_alone { tree::everybody_else() } else { tree::descendants() };
         let mut usage = tree::usage(&members, limits.cpu.is_some());
+        // Nobody is ended for what a fork merely shares with its parent.
+        if limits.memory_bytes.is_some_and(|most| usage.memory_bytes > most) {
+            usage.memory_bytes = usage.memory_bytes.min(tree::exact_memory_bytes(&members));
+        }
         if is_alone {
             usage.memory_bytes += view::memory_bytes(self.request);
         }
