@@ -4,6 +4,7 @@
 
 pub mod bridge;
 mod clock;
+mod confine;
 mod fleet;
 mod handlers;
 mod oauth;
@@ -12,6 +13,7 @@ mod run;
 mod server;
 
 pub use clock::SystemClock;
+pub use confine::{Places, own_places, policy_of};
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};

@@ -62,23 +62,25 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
 /// Every layer of the sandbox, by a canary that was sent through it. A machine that lacks a layer which
 /// only `strict` needs is well all the same.
 fn sandbox() -> Result<Vec<Check>, Fault> {
-    let found = block_on(examine())?;
     let usual = Policy::default().needs();
-    let mut checks = Vec::new();
-    for (layer, verdict) in found {
-        let name = layer.name();
-        checks.push(match verdict {
-            Ok(()) => Check::well("sandbox", format!("{name} holds")),
+    let (mut holding, mut missing) = (Vec::new(), Vec::new());
+    for (layer, verdict) in block_on(examine())? {
+        let (name, remedy) = (layer.name(), layer.remedy());
+        match verdict {
+            Ok(()) => holding.push(name),
             Err(why) if usual.contains(&layer) => {
-                Check::ill("sandbox", format!("{name} is missing ({why}): {}", layer.remedy()))
+                missing.push(Check::ill("sandbox", format!("{name} is missing ({why}): {remedy}")));
             }
-            Err(why) => Check::well(
+            Err(why) => missing.push(Check::well(
                 "sandbox",
-                format!("{name} is missing ({why}), which `strict` needs: {}", layer.remedy()),
-            ),
-        });
+                format!("{name} is missing ({why}), which `strict` needs: {remedy}"),
+            )),
+        }
     }
-    Ok(checks)
+    if !holding.is_empty() {
+        missing.insert(0, Check::well("sandbox", format!("holding: {}", holding.join(", "))));
+    }
+    Ok(missing)
 }
 
 fn configuration(loaded: &Loaded) -> Vec<Check> {

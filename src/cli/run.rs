@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::app::own_places;
 use crate::config::{Loaded, inherited_environment};
 use crate::domain::end::End;
 use crate::sandbox::policy::{Files, Limits, Network};
@@ -177,23 +178,4 @@ fn limits(arguments: &Arguments) -> Limits {
         file_bytes: megabytes(arguments.file_size_mb).or(usual.file_bytes),
         open_files: arguments.open_files.or(usual.open_files),
     }
-}
-
-/// colibri's own files: the data folder whole, the database and what lies beside it, and every
-/// configuration file, by its folder where the folder is colibri's own.
-fn own_places(loaded: &Loaded) -> Vec<OsString> {
-    let config = &loaded.config;
-    let mut places = vec![config.data_dir.clone().into_os_string()];
-    let folder = config.database.parent().unwrap_or(Path::new("."));
-    let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
-    let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let beside = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
-    places.extend(beside.map(|entry| entry.path().into_os_string()));
-    places.extend(loaded.files.iter().filter(|looked| looked.found).map(|looked| {
-        let own =
-            looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
-        own.unwrap_or(&looked.path).to_owned().into_os_string()
-    }));
-    // A relative database is relative to here.
-    places.iter().filter_map(|place| std::path::absolute(place).ok()).map(PathBuf::into_os_string).collect()
 }

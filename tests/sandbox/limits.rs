@@ -1,5 +1,7 @@
 //! Limits hold for the whole tree, and what broke them is told.
 
+use std::time::Duration;
+
 use colibri::domain::end::End;
 use colibri::sandbox::policy::Limits;
 use colibri::sandbox::{Layer, Policy, start_under};
@@ -20,7 +22,7 @@ async fn peak_of(villain: &Villain, words: &[&str], policy: &Policy) -> (End, u6
     let mut peak = 0;
     let mut ended = std::pin::pin!(child.life.how_it_ended());
     loop {
-        let pause = std::time::Duration::from_millis(1);
+        let pause = Duration::from_millis(1);
         if let Ok(end) = tokio::time::timeout(pause, &mut ended).await {
             return (end, peak);
         }
@@ -47,6 +49,19 @@ async fn memory_of_the_tree_is_limited() {
         assert!(peak <= 2 * most, "{words:?}: {} MB of {} MB", peak / MB, most / MB);
         villain.assert_gone();
     }
+}
+
+/// SB-3: what forks share with their parent is counted once.
+#[tokio::test]
+async fn shared_memory_is_counted_once() {
+    let villain = Villain::new();
+    let policy = limited(Limits { memory_bytes: Some(256 * MB), ..Limits::default() });
+    let child = villain.ready(&["memory", "parent", "150", "6"], &policy).await;
+    assert!(villain.resident_bytes() > 2 * 256 * MB, "naively it is far more than it may have");
+    // Many looks long.
+    let early = tokio::time::timeout(Duration::from_millis(700), child.life.how_it_ended()).await;
+    assert!(early.is_err(), "{early:?}");
+    child.life.end().await;
 }
 
 /// SB-3: the same without namespaces, where that was allowed.

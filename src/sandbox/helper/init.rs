@@ -53,6 +53,8 @@ struct Init<'a> {
     said_before: Vec<u8>,
     server: Pid,
     layers: Layers,
+    /// The kernel bounds the number of processes too, so that the watch need not hurry for it.
+    is_bounded: bool,
     begun: Instant,
     look_at: Instant,
 }
@@ -66,11 +68,13 @@ impl<'a> Init<'a> {
         layers: Layers,
     ) -> Result<Self, Refusal> {
         let children = sys::children_as_descriptor()?;
+        let mut is_bounded = false;
         if layers.hold(Layer::Namespace) {
             // Beside the guardian's pipe: this works even if the init is busy. It is armed by a process
             // of one thread, so that it means the process.
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            view::make(request).map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
+            is_bounded =
+                view::make(request).map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
         } else {
             // Here a dead init could kill nobody; it hears of the helper's end by the pipe, and kills.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -98,6 +102,7 @@ impl<'a> Init<'a> {
             said_before: Vec::new(),
             server,
             layers,
+            is_bounded,
             begun,
             look_at: begun,
         })
@@ -233,10 +238,14 @@ impl<'a> Init<'a> {
         let is_alone = self.layers.hold(Layer::Namespace);
         let members = if is_alone { tree::everybody_else() } else { tree::descendants() };
         let mut usage = tree::usage(&members, limits.cpu.is_some());
-        if is_alone {
-            usage.memory_bytes += view::memory_bytes();
+        // Nobody is ended for what a fork merely shares with its parent.
+        if limits.memory_bytes.is_some_and(|most| usage.memory_bytes > most) {
+            usage.memory_bytes = usage.memory_bytes.min(tree::exact_memory_bytes(&members));
         }
-        self.look_at = now + limits::pace(limits, &usage);
+        if is_alone {
+            usage.memory_bytes += view::memory_bytes(self.request);
+        }
+        self.look_at = now + limits::pace(limits, &usage, self.is_bounded);
         limits::broken(limits, &usage)
     }
 }

@@ -70,12 +70,14 @@ pub(super) fn broken(limits: &Limits, usage: &Usage) -> Option<End> {
     }
 }
 
-/// How long one may look away: as long as the tree needs at the very least to break a limit.
-pub(super) fn pace(limits: &Limits, usage: &Usage) -> Duration {
+/// How long one may look away: as long as the tree needs at the very least to break a limit that nobody
+/// else holds.
+pub(super) fn pace(limits: &Limits, usage: &Usage, is_bounded: bool) -> Duration {
     let memory =
         limits.memory_bytes.map(|most| most.saturating_sub(usage.memory_bytes) / GROWTH_BYTES_PER_MS);
     let tasks =
         limits.processes.map(|most| u64::from(most.saturating_sub(usage.tasks)) / GROWTH_TASKS_PER_MS);
+    let tasks = tasks.filter(|_| !is_bounded);
     let least = memory.into_iter().chain(tasks).min();
     least.map_or(PACE_SLOWEST, Duration::from_millis).clamp(PACE_FASTEST, PACE_SLOWEST)
 }
@@ -97,7 +99,7 @@ mod tests {
     fn the_watch_looks_more_often_the_closer_it_gets() {
         let check = |memory_mb: u64, tasks, expected_ms| {
             let usage = Usage { memory_bytes: memory_mb << 20, tasks, ..Usage::default() };
-            assert_eq!(pace(&limits(), &usage), Duration::from_millis(expected_ms), "{usage:?}");
+            assert_eq!(pace(&limits(), &usage, false), Duration::from_millis(expected_ms), "{usage:?}");
         };
         check(16, 0, 25);
         check(56, 0, 25);
@@ -105,9 +107,15 @@ mod tests {
         check(250, 0, 10);
         check(999, 0, 10);
         check(16, 96, 10);
-        assert_eq!(pace(&Limits::none(), &Usage::default()), PACE_SLOWEST);
+        assert_eq!(pace(&Limits::none(), &Usage::default(), false), PACE_SLOWEST);
+        let crowded = Usage { memory_bytes: 16 << 20, tasks: 96, ..Usage::default() };
+        assert_eq!(pace(&limits(), &crowded, true), Duration::from_millis(60), "the kernel holds the other");
         assert_eq!(
-            pace(&Limits { processes: None, memory_bytes: Some(8 << 30), ..limits() }, &Usage::default()),
+            pace(
+                &Limits { processes: None, memory_bytes: Some(8 << 30), ..limits() },
+                &Usage::default(),
+                false
+            ),
             PACE_SLOWEST
         );
     }

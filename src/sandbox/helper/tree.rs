@@ -5,17 +5,21 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::Timespec;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use tokio::time::Instant;
 
 /// A tree that forks without end is killed again and again for this long.
 const KILL_WAIT: Duration = Duration::from_secs(3);
 
+/// The kernel needs about as long to end a process.
+const KILL_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
 /// What a tree uses at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Memory that nothing else accounts for: its own, and what it shares within the tree. Shared
-    /// memory is counted once for each who has touched it.
+    /// Memory that is not a file's. What several share is counted for each of them, so that this is at
+    /// least what they hold; [`exact_memory_bytes`] knows better, and takes longer.
     pub(super) memory_bytes: u64,
     /// Processes and threads.
     pub(super) tasks: u32,
@@ -52,6 +56,25 @@ fn add_status(whole: &mut Usage, status: &str) {
             _ => {}
         }
     }
+}
+
+/// Memory that is not a file's, what several share counted once. A process that cannot be looked into
+/// counts as it does for [`usage`].
+pub(super) fn exact_memory_bytes(members: &[Pid]) -> u64 {
+    let exact = |pid: &Pid| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+        rollup.as_deref().and_then(proportional).unwrap_or_else(|| usage(&[*pid], false).memory_bytes)
+    };
+    members.iter().map(exact).sum()
+}
+
+/// A process's part of what it maps, nothing on kernels that do not tell it by kind.
+fn proportional(rollup: &str) -> Option<u64> {
+    let of = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    Some((of("Pss_Anon:")? + of("Pss_Shmem:")? + of("SwapPss:").unwrap_or(0)) * 1024)
 }
 
 /// The fields after the name, which may itself hold spaces and brackets.
@@ -124,16 +147,22 @@ fn by_parent() -> HashMap<Pid, Vec<Pid>> {
 /// Kills and reaps all that descends from this process, until nobody does.
 pub(super) fn kill_descendants() {
     let begun = Instant::now();
+    let mut killed = Vec::new();
     loop {
         reap(|_, _| {});
         let left = descendants();
         if left.is_empty() || begun.elapsed() > KILL_WAIT {
             return;
         }
-        for pid in left {
+        for pid in &left {
             // Dead already is what was wanted.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(*pid, Signal::KILL);
         }
+        // Who is new may fork; who was killed before needs a moment to die.
+        if left == killed {
+            let _ = rustix::event::poll(&mut [], Some(&KILL_PAUSE));
+        }
+        killed = left;
     }
 }
 
@@ -161,6 +190,13 @@ mod tests {
             "Name:\tx: 9 kB\nRssAnon:\t      12 kB\nRssFile:\t 99 kB\nRssShmem:\t4 kB\nThreads:\t3\n",
         );
         assert_eq!(whole, Usage { memory_bytes: 17 * 1024, tasks: 4, ..Usage::default() });
+    }
+
+    #[test]
+    fn a_part_is_read() {
+        let rollup = "0-1 ---p 0 0 0 [rollup]\nPss:  99 kB\nPss_Anon:  10 kB\nPss_File: 80 kB\nPss_Shmem:  4 kB\nSwapPss: 2 kB\n";
+        assert_eq!(proportional(rollup), Some(16 * 1024));
+        assert_eq!(proportional("Pss: 99 kB\n"), None);
     }
 
     #[test]

@@ -35,8 +35,9 @@ const LOW_PIDS: u32 = 301;
 const SHARED_MEMORY: &str = "/dev/shm";
 const TEMPORARY: &str = "/tmp";
 
-/// Makes the view. Called in the first process of a process namespace.
-pub(super) fn make(request: &Request) -> io::Result<()> {
+/// Makes the view. Called in the first process of a process namespace. Tells whether the kernel itself
+/// bounds the number of processes in it.
+pub(super) fn make(request: &Request) -> io::Result<bool> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let strict = request.policy.level == Level::Strict;
     // Before anything is frozen: a copy of a mount has the rights that the mount had.
@@ -49,7 +50,7 @@ pub(super) fn make(request: &Request) -> io::Result<()> {
     let guarded = strict || rustix::process::geteuid().is_root();
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None::<&CStr>)?;
-    cap_processes(request);
+    let is_bounded = bound_processes(request);
     if guarded {
         read_only(Path::new("/proc"))?;
         bare_sys()?;
@@ -60,33 +61,33 @@ pub(super) fn make(request: &Request) -> io::Result<()> {
         private_temporary(request)?;
     }
     attach_all(&written)?;
-    cover(request)
+    cover(request)?;
+    Ok(is_bounded)
 }
 
-/// Memory that is held by private files in memory, and by no process.
-pub(super) fn memory_bytes() -> u64 {
-    let used = |place: &str| {
-        let filled = rustix::fs::statvfs(place).ok()?;
+/// Memory that is held by private files in memory, and by no process. The machine's own temporary
+/// files may lie in memory too; they are nobody's here.
+pub(super) fn memory_bytes(request: &Request) -> u64 {
+    let used = |place: &&str| {
+        let filled = rustix::fs::statvfs(*place).ok()?;
         Some((filled.f_blocks - filled.f_bfree) * filled.f_frsize)
     };
-    let is_private = |place: &&str| rustix::fs::statfs(*place).is_ok_and(|found| found.f_type == TMPFS);
-    [SHARED_MEMORY, TEMPORARY].iter().filter(|place| is_private(place)).filter_map(|place| used(place)).sum()
+    let places = [SHARED_MEMORY, TEMPORARY];
+    let private = if request.policy.level == Level::Strict { &places[..] } else { &places[..1] };
+    private.iter().filter_map(used).sum()
 }
 
-/// How the kernel names files in memory.
-const TMPFS: i64 = 0x0102_1994;
-
-/// A second limit of processes, held by the kernel itself. The watch holds the first.
-fn cap_processes(request: &Request) {
+/// A second bound of processes, somewhat higher than the limit and held by the kernel itself. The watch
+/// holds the limit.
+fn bound_processes(request: &Request) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if let Some(most) = request.policy.limits.processes
-        && version >= OWN_PID_MAX_SINCE
-    {
-        // Where it does not work the watch is alone, as on older machines.
-        let _ = fs::write("/proc/sys/kernel/pid_max", (most + LOW_PIDS).to_string());
-    }
+    // Where it does not work the watch is alone, as on older machines.
+    version >= OWN_PID_MAX_SINCE
+        && request.policy.limits.processes.is_some_and(|most| {
+            fs::write("/proc/sys/kernel/pid_max", (most.saturating_add(LOW_PIDS)).to_string()).is_ok()
+        })
 }
 
 /// Remounts what is mounted there, for reading alone. What was forbidden stays so: in a user namespace

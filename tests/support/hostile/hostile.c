@@ -89,7 +89,17 @@ static int fill(int file, size_t length) {
     return 0;
 }
 
+/* Not hostile at all: forks that share what their parent has, and touch none of it. */
+static void share(size_t mb, int forks) {
+    touch_all(malloc(mb * MB), mb * MB);
+    for (int i = 0; i < forks; i++)
+        if (fork() == 0) stay();
+    say("ready");
+    stay();
+}
+
 static void memory(const char *kind, size_t mb, int forks) {
+    if (!strcmp(kind, "parent")) share(mb, forks);
     say("ready");
     if (!strcmp(kind, "malloc")) {
         for (size_t i = 0; i < mb; i++) {
