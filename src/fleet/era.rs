@@ -122,15 +122,16 @@ impl Meeting<'_> {
         }
         match answered {
             Ok(introduction) => self.discovered(connection, era, introduction).await,
-            // These say that it is modern, and that something is wrong all the same.
+            // The first say that it is modern, and that something is wrong all the same; and one that
+            // wants to be left alone is not asked a second question.
             Err(
-                cause @ Cause::Answered {
-                    code: code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY, ..
-                },
+                cause @ (Cause::Answered {
+                    code: code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY,
+                    ..
+                }
+                | Cause::Http { status: 429, .. }),
             ) => Err(cause),
             // Any other error: never key on one code.
-            // One that wants to be left alone is not asked a second question.
-            Err(cause @ Cause::Http { status: 429, .. }) => Err(cause),
             Err(Cause::Answered { .. } | Cause::Protocol(_) | Cause::Http { status: 400..=501, .. })
                 if era == Era::Auto =>
             {
