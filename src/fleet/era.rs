@@ -175,9 +175,9 @@ impl Meeting<'_> {
             Err(Cause::Answered { code, message, raw }) if MODERN_ONLY.contains(&code) => {
                 Err(Cause::Answered { code, message, raw })
             }
-            // Any other error: never key on one code.
             // One that wants to be left alone is not asked a second question.
             Err(cause @ Cause::Http { status: 429, .. }) => Err(cause),
+            // Any other error: never key on one code.
             Err(Cause::Answered { .. } | Cause::Protocol(_) | Cause::Http { status: 400..=501, .. })
                 if era == Era::Auto =>
             {

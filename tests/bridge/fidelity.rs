@@ -7,6 +7,7 @@
 mod json;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -56,7 +57,7 @@ fn cases() -> Vec<Case> {
     let variable = |name| std::env::var(name).ok();
     let seed = variable("COLIBRI_SEED").map_or_else(std::process::id, |seed| seed.parse().expect("a number"));
     let count = if variable("COLIBRI_CHECK").as_deref() == Some("full") { 2_000 } else { 200 };
-    eprintln!("COLIBRI_SEED={seed} ({count} messages)");
+    let _ = writeln!(std::io::stderr(), "COLIBRI_SEED={seed} ({count} messages)");
     let mut bytes = [0; 32];
     bytes[..4].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -109,8 +110,7 @@ fn chunks(body: &[u8], cut: usize) -> Vec<u8> {
 
 /// An answer, in the carrier's own bytes, cut in two where the carrier can.
 fn cut_in_two(carrier: Carrier, message: &str, cut: usize) -> Vec<u8> {
-    let lines: String = message.split('\n').map(|line| format!("data: {line}\n")).collect();
-    let event = format!("event: message\n{lines}\n");
+    let event = format!("event: message\ndata: {}\n\n", message.replace('\n', "\ndata: "));
     match carrier {
         Carrier::Json => {
             let head =
@@ -138,7 +138,9 @@ async fn bytes_stay_bytes_over_the_network() {
             let name = format!("{carrier:?}, {era:?}");
             if matches!(carrier, Carrier::Events | Carrier::OldEvents) {
                 // The one thing that a line of events cannot carry.
-                cases.iter_mut().for_each(|case| case.result = case.result.replace('\r', " "));
+                for case in &mut cases {
+                    case.result = case.result.replace('\r', " ");
+                }
             }
             let seen = Arc::new(Mutex::new(vec![String::new(); cases.len()]));
             let (prepared, seeing) = (cases.clone(), Arc::clone(&seen));
@@ -166,7 +168,9 @@ async fn bytes_stay_bytes_over_the_network() {
 async fn bytes_stay_bytes_over_stdio() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut cases = cases();
-    cases.iter_mut().for_each(|case| case.result = in_one_line(&case.result));
+    for case in &mut cases {
+        case.result = in_one_line(&case.result);
+    }
     // The answer to the message of each id stands in the line of that number.
     let introduction = answer(1, r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#);
     let answers = cases.iter().zip(2..).map(|(case, id)| answer(id, &case.result));

@@ -112,13 +112,17 @@ pub(crate) async fn call(bridge: &Bridge, deadline: Duration) -> Result<bytes::B
 }
 
 /// Tells stories at the same time, each to its end: one that fails does not silence the others.
-pub(crate) async fn tell_all<S: Future<Output = ()> + Send + 'static>(stories: impl IntoIterator<Item = S>) {
+pub(crate) fn tell_all<S: Future<Output = ()> + Send + 'static>(
+    stories: impl IntoIterator<Item = S>,
+) -> impl Future<Output = ()> {
     let mut telling: JoinSet<()> = stories.into_iter().collect();
-    let mut failed = 0;
-    while let Some(told) = telling.join_next().await {
-        failed += usize::from(told.is_err());
+    async move {
+        let mut failed = 0;
+        while let Some(told) = telling.join_next().await {
+            failed += usize::from(told.is_err());
+        }
+        assert_eq!(failed, 0, "stories failed; each said why above");
     }
-    assert_eq!(failed, 0, "stories failed; each said why above");
 }
 
 /// Waits until something is so.

@@ -78,11 +78,11 @@ async fn what_is_said_during_a_call_reaches_its_caller() {
         let server = carrier.serve(script).await;
         let keeper = Arc::<Keeper>::default();
         let bridge = connect_with(&keeper, carrier, era, &server).await;
-        let (notices, mut noticed) = mpsc::channel(8);
+        let (notices, mut listener) = mpsc::channel(8);
         let options = CallOptions { timeout: Some(LONG), max_attempts: 1, notices: Some(notices) };
         bridge.call_tool("t", &json!({}), options).await.expect(&name);
         let mut seen = Vec::new();
-        while let Some(Notice { method, params }) = noticed.recv().await {
+        while let Some(Notice { method, params }) = listener.recv().await {
             seen.push(format!("{method} {}", String::from_utf8_lossy(&params.expect("params"))));
         }
         let id = seen[0].split_once("Token\":").and_then(|(_, rest)| rest.split_once(',')).expect("ours").0;
@@ -107,11 +107,11 @@ async fn a_caller_that_does_not_listen_delays_nobody() {
     };
     let server = Carrier::Socket.serve(script).await;
     let bridge = connect(Carrier::Socket.opener(&server), Era::Modern, LONG).await.expect("it connects");
-    let (notices, mut noticed) = mpsc::channel(3);
+    let (notices, mut listener) = mpsc::channel(3);
     let options = CallOptions { timeout: Some(LONG), max_attempts: 1, notices: Some(notices) };
     bridge.call_tool("t", &json!({}), options).await.expect("the answer comes through");
     let mut seen = 0;
-    while noticed.recv().await.is_some() {
+    while listener.recv().await.is_some() {
         seen += 1;
     }
     assert_eq!(seen, 3);

@@ -116,15 +116,14 @@ impl Fault {
         let (late, network) = (Told::transient(Kind::TimedOut), Told::transient(Kind::Network));
         Some(match (self, carrier) {
             (NoHttp | EndlessHead | EndlessInterim, OldEvents | Socket) => return None,
-            (Silence | Half | Drip, _) | (Garbage | AnotherId, OldEvents | Socket) | (Garbage, Events) => {
-                Err(late)
-            }
+            (Silence | Half | Drip | EndlessInterim, _)
+            | (Garbage | AnotherId, OldEvents | Socket)
+            | (Garbage, Events) => Err(late),
             (TwoAnswers | AnotherIdThenTheRight, _) => Ok(()),
             (Garbage | AnotherId, Json) | (Flood, _) => Err(protocol),
-            (AnotherId, Events) => Err(network),
             (CloseMidAnswer | ResetMidAnswer | CloseBefore, OldEvents | Socket) => Err(Told::lost()),
-            (CloseMidAnswer | ResetMidAnswer | CloseBefore | NoHttp | EndlessHead, _) => Err(network),
-            (EndlessInterim, _) => Err(late),
+            (CloseMidAnswer | ResetMidAnswer | CloseBefore | NoHttp | EndlessHead, _)
+            | (AnotherId, Events) => Err(network),
         })
     }
 }

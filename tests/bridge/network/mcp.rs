@@ -131,9 +131,11 @@ impl Carrier {
     }
 }
 
+type OnCall = dyn Fn(&Call) -> Vec<Step> + Send + Sync;
+
 struct Calls {
     carrier: Carrier,
-    script: Box<dyn Fn(&Call) -> Vec<Step> + Send + Sync>,
+    script: Box<OnCall>,
     count: AtomicUsize,
 }
 

@@ -119,13 +119,13 @@ fn behind_tls(folder: &Path) -> u16 {
 }
 
 fn request(wire: &mut impl Read) -> Option<Heard> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         wire.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
+        text.push(byte[0]);
     }
-    let mut heard = Heard::read(&String::from_utf8(head).ok()?, 0)?;
+    let mut heard = Heard::read(&String::from_utf8(text).ok()?)?;
     let mut body = vec![0; heard.length()];
     wire.read_exact(&mut body).ok()?;
     heard.body = body.into();

@@ -36,15 +36,13 @@ pub(crate) struct Heard {
     /// In lower case, with their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// Which connection brought it, from 0.
-    pub(crate) connection: usize,
     /// When it was there, whole.
     pub(crate) at: Instant,
 }
 
 impl Heard {
     /// A request without its body.
-    pub(crate) fn read(head: &str, connection: usize) -> Option<Self> {
+    pub(crate) fn read(head: &str) -> Option<Self> {
         let mut lines = head.trim_end().split("\r\n");
         let mut first = lines.next()?.split(' ').map(str::to_owned);
         let (verb, target) = (first.next()?, first.next()?);
@@ -53,7 +51,7 @@ impl Heard {
             (name.to_ascii_lowercase(), value.trim().to_owned())
         };
         let (headers, at) = (lines.map(header).collect(), Instant::now());
-        Some(Self { verb, target, headers, body: Bytes::new(), connection, at })
+        Some(Self { verb, target, headers, body: Bytes::new(), at })
     }
 
     /// How long its body is.
@@ -117,7 +115,7 @@ pub(crate) enum Step {
     /// Gives the streaming connection something to do.
     Push(Box<Step>),
     /// From now on, this connection carries WebSocket frames, each answered with steps.
-    Socket(Arc<dyn Fn(&Frame) -> Vec<Step> + Send + Sync>),
+    Socket(Arc<OnFrame>),
 }
 
 impl Step {
@@ -134,6 +132,9 @@ impl Step {
         Self::Push(Box::new(self))
     }
 }
+
+/// What is done with a frame.
+pub(crate) type OnFrame = dyn Fn(&Frame) -> Vec<Step> + Send + Sync;
 
 type Script = dyn Fn(&Heard) -> Vec<Step> + Send + Sync;
 
@@ -174,8 +175,8 @@ impl Server {
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let number = shared.opened.fetch_add(1, Ordering::SeqCst);
-                connections.spawn(serve(Arc::clone(&shared), stream, number));
+                shared.opened.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(serve(Arc::clone(&shared), stream));
             }
         });
         Self { address, state, accepting }
@@ -227,9 +228,9 @@ impl Drop for Server {
     }
 }
 
-async fn serve(state: Arc<State>, stream: TcpStream, connection: usize) {
+async fn serve(state: Arc<State>, stream: TcpStream) {
     let mut wire = Wire { stream, buffer: BytesMut::new(), state };
-    while let Some(heard) = wire.request(connection).await {
+    while let Some(heard) = wire.request().await {
         wire.state.heard.lock().expect("sound").push(heard.clone());
         let steps = (wire.state.script)(&heard);
         if !wire.all(steps).await {
@@ -321,7 +322,7 @@ impl Wire {
         }
     }
 
-    async fn socket(&mut self, answer: &(dyn Fn(&Frame) -> Vec<Step> + Send + Sync)) -> bool {
+    async fn socket(&mut self, answer: &OnFrame) -> bool {
         loop {
             if let Some((frame, length)) = frames::read(&self.buffer) {
                 self.buffer.advance(length);
@@ -337,7 +338,7 @@ impl Wire {
     }
 
     /// The next request; nothing when the other side has left.
-    async fn request(&mut self, connection: usize) -> Option<Heard> {
+    async fn request(&mut self) -> Option<Heard> {
         let end = loop {
             match memchr::memmem::find(&self.buffer, b"\r\n\r\n") {
                 Some(end) => break end + 4,
@@ -345,8 +346,8 @@ impl Wire {
                 None => {}
             }
         };
-        let head = String::from_utf8(self.buffer.split_to(end).to_vec()).expect("a head is text");
-        let mut heard = Heard::read(&head, connection)?;
+        let text = String::from_utf8(self.buffer.split_to(end).to_vec()).expect("a head is text");
+        let mut heard = Heard::read(&text)?;
         let length = heard.length();
         while self.buffer.len() < length {
             if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
