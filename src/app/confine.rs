@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Isolation, Loaded, Network as Hosts, NetworkWhole, SandboxLevel, ServerConfig};
+use crate::config::{
+    Isolation, Loaded, Network as Hosts, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
+};
 use crate::sandbox::policy::{Files, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
 
@@ -19,7 +21,7 @@ const CALL_PROCESSORS: u32 = 2;
 
 /// What a server's paths are relative to.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
+pub(super) struct Places<'a> {
     /// The folder of the file that configures it.
     pub folder: &'a Path,
     /// What `~` stands for.
@@ -28,8 +30,20 @@ pub struct Places<'a> {
     pub own: &'a [OsString],
 }
 
+/// The policy of a configured server: its paths are relative to its file, and colibri's own files are out of
+/// its reach.
+pub fn policy_for(server: &Server, configured: &ServerConfig, loaded: &Loaded) -> Result<Policy, String> {
+    let folder = match &server.origin {
+        Origin::File { path, .. } => path.parent(),
+        Origin::Flag(_) | Origin::Env(_) | Origin::Default => None,
+    };
+    let (own, home) = (own_places(loaded), variable("HOME").map(PathBuf::from));
+    let folder = folder.unwrap_or(Path::new("."));
+    policy_of(configured, Places { folder, home: home.as_deref(), own: &own })
+}
+
 /// The policy of a server, or what is wrong with its configuration.
-pub fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Policy, String> {
+pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Policy, String> {
     let level = match server.sandbox.level {
         SandboxLevel::Off => return Ok(Policy::off()),
         SandboxLevel::Standard => Level::Standard,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{self, Config, HealthProbe, RestartPreset, Server, ServerConfig, State};
+use crate::config::{self, Config, HealthProbe, Loaded, RestartPreset, Server, ServerConfig, State};
 use crate::domain::filter::Filter;
 use crate::domain::life::{Delays, Policy, Restart};
 use crate::domain::log::Logger;
@@ -16,17 +16,19 @@ use crate::fleet::supervisor::{Probe, Settings};
 use crate::mcp::request::Client;
 use crate::store::Store;
 
+use super::confine::policy_for;
 use super::oauth::oauth;
 use super::reach::{Families, opener};
 use super::server::Berth;
 
 /// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
 /// for a server.
-pub(super) fn start(config: &Config, store: &Store, berth: Berth, logger: &Logger) -> Option<Fleet> {
+pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logger) -> Option<Fleet> {
+    let config = &loaded.config;
     if config.mode == Mode::Minimal {
         return None;
     }
-    let members = config.servers.iter().filter_map(|server| member(server, config, store, logger));
+    let members = config.servers.iter().filter_map(|server| member(server, loaded, store, logger));
     let members: Vec<Member> = members.collect();
     let common = Common {
         init_concurrency: config.init_concurrency,
@@ -40,7 +42,7 @@ pub(super) fn start(config: &Config, store: &Store, berth: Berth, logger: &Logge
     (!members.is_empty()).then(|| Fleet::start(members, common))
 }
 
-fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> Option<Member> {
+fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> Option<Member> {
     let name = &server.name;
     let configured = match &server.state {
         State::Ready(configured) if server.trusted => configured,
@@ -56,20 +58,15 @@ fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> O
         }
         State::Disabled { .. } => return None,
     };
-    let opener = match opener(configured, credentials(server, configured, config, logger)) {
-        Ok(opener) => opener,
-        Err(cause) => {
-            logger.warn(format_args!("[mcp:{name}] not started: {cause}"));
-            return None;
-        }
+    let refused = |reason: String| {
+        logger.warn(format_args!("[mcp:{name}] not started: {reason}"));
     };
-    let filter = match Filter::new(&configured.tools_allowed, &configured.tools_denied) {
-        Ok(filter) => filter,
-        Err(error) => {
-            logger.warn(format_args!("[mcp:{name}] not started: {error}"));
-            return None;
-        }
-    };
+    let credentials = credentials(server, configured, &loaded.config, logger);
+    let confined = policy_for(server, configured, loaded).map_err(refused).ok()?;
+    let opener =
+        opener(configured, credentials, confined).map_err(|cause| refused(cause.to_string())).ok()?;
+    let filter = Filter::new(&configured.tools_allowed, &configured.tools_denied);
+    let filter = filter.map_err(|error| refused(error.to_string())).ok()?;
     let client = Client {
         name: "colibri".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -78,7 +75,7 @@ fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> O
     let settings = Settings {
         name: name.as_str().into(),
         opener,
-        policy: policy(configured),
+        policy: life_of(configured),
         probe: match configured.health_probe {
             HealthProbe::Ping => Probe::Ping,
             HealthProbe::ListTools => Probe::ListTools,
@@ -119,7 +116,7 @@ fn credentials(
     signed_in.ok().map(|signed_in| Arc::new(signed_in) as Arc<dyn Credentials>)
 }
 
-fn policy(configured: &ServerConfig) -> Policy {
+fn life_of(configured: &ServerConfig) -> Policy {
     let set = &configured.restart;
     let preset = match set.preset {
         RestartPreset::Default => Restart::preset_default(),

@@ -13,7 +13,7 @@ mod run;
 mod server;
 
 pub use clock::SystemClock;
-pub use confine::{Places, own_places, policy_of};
+pub use confine::{own_places, policy_for};
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};

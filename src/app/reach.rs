@@ -21,7 +21,7 @@ use crate::fleet::link::websocket::WebSocket;
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 use crate::mcp::revision::Family;
-use crate::sandbox::Spec;
+use crate::sandbox::{Policy, Spec};
 use crate::store::{Closing, Store};
 
 use super::run::store_options;
@@ -78,10 +78,11 @@ fn key(server: &ServerConfig) -> Hash {
 }
 
 /// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
-/// header says who we are.
+/// header says who we are; a program runs under `policy`.
 pub fn opener(
     server: &ServerConfig,
     credentials: Option<Arc<dyn Credentials>>,
+    policy: Policy,
 ) -> Result<Box<dyn Opener>, Cause> {
     match (&server.url, &server.command) {
         (Some(url), _) => {
@@ -101,6 +102,7 @@ pub fn opener(
                 environment: environment(server),
                 directory: server.cwd.as_ref().map(|directory| directory.value().into()),
             },
+            policy,
             frame_bytes_max: FRAME_BYTES_MAX,
         })),
         (None, None) => Err(Cause::Invalid("it has neither `command` nor `url`".to_owned())),

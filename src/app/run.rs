@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::Calls;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Loaded};
 use crate::domain::log::Logger;
 use crate::serve::Limits;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
@@ -38,9 +38,10 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 
 /// Serves one client on stdio until it leaves or a signal comes. Shutdown is start in reverse: the
 /// face first, the ledger last, since everybody above writes to it.
-pub async fn serve(config: &Config, logger: &Logger) -> Result<(), RunError> {
+pub async fn serve(loaded: &Loaded, logger: &Logger) -> Result<(), RunError> {
+    let config = &loaded.config;
     let (store, closing) = Store::open(store_options(config, logger))?;
-    let behind = (config.clone(), store.clone(), logger.clone());
+    let behind = (loaded.clone(), store.clone(), logger.clone());
     let mut server = server(config, &store, logger)
         .servers(move |berth| fleet::start(&behind.0, &behind.1, berth, &behind.2))
         .build();

@@ -76,7 +76,7 @@ fn elsewhere(
 ) -> Result<(), Fault> {
     let (loaded, logger) = session.load()?;
     let config = &loaded.config;
-    let reach = reach::named(server, config, extras)?;
+    let reach = reach::named(server, &loaded, extras)?;
     let options = ConnectOptions {
         timeout: Some(config.mcp_timeout),
         transport: Some(reach.opener),

@@ -45,7 +45,7 @@ pub(super) struct Arguments {
 pub(super) fn run(session: &Session, arguments: &Arguments) -> Result<(), Fault> {
     let (loaded, _) = session.load()?;
     let reach = match &arguments.target {
-        Some(target) => reach::named(target, &loaded.config, &arguments.extras)?,
+        Some(target) => reach::named(target, &loaded, &arguments.extras)?,
         None => reach::command(&arguments.command, &arguments.extras)?,
     };
     let timeout = loaded.config.mcp_timeout;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use crate::app;
-use crate::config::{Config, ServerConfig, State, expand, inherited_environment, variable};
+use crate::config::{Config, Loaded, ServerConfig, State, expand, inherited_environment, variable};
 use crate::domain::nearest::nearest;
 use crate::fleet::bridge::{BridgeError, Cause};
 use crate::fleet::credentials::Credentials;
@@ -13,7 +13,7 @@ use crate::fleet::link::{Opener, for_endpoint};
 use crate::fleet::oauth::{Absent, filed_under};
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
-use crate::sandbox::Spec;
+use crate::sandbox::{Policy, Spec};
 
 use super::fault::{Exit, Fault};
 use super::out;
@@ -49,7 +49,8 @@ pub(super) struct Reach {
 }
 
 /// A server's name, an address, or a command with its arguments in one text.
-pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> {
+pub(super) fn named(text: &str, loaded: &Loaded, extras: &Extras) -> Result<Reach, Fault> {
+    let config = &loaded.config;
     if text.contains("://") {
         return address(text, config, extras);
     }
@@ -68,8 +69,9 @@ pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reac
             Some(url) => credentials(text, url.value(), Some(configured), config)?,
             None => None,
         };
-        let opener =
-            app::opener(configured, credentials).map_err(|cause| unusable(text, &cause.to_string()))?;
+        let policy = app::policy_for(server, configured, loaded).map_err(|reason| unusable(text, &reason))?;
+        let opener = app::opener(configured, credentials, policy)
+            .map_err(|cause| unusable(text, &cause.to_string()))?;
         return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
     }
     let words = words(text)?;
@@ -100,7 +102,11 @@ pub(super) fn command(words: &[OsString], extras: &Extras) -> Result<Reach, Faul
     }
     let name = program.to_string_lossy().into_owned();
     let spec = Spec { program: program.clone(), arguments: arguments.to_vec(), environment, directory: None };
-    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }), configured: None })
+    Ok(Reach {
+        name,
+        opener: Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX }),
+        configured: None,
+    })
 }
 
 fn address(url: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> {

@@ -18,11 +18,10 @@ It ends cleanly when stdin ends, or on SIGTERM or SIGINT.";
 
 pub(super) fn run(session: &Session) -> Result<(), Fault> {
     let (loaded, logger) = session.load()?;
-    let config = loaded.config;
     if std::io::stdin().is_terminal() {
-        greet(&config);
+        greet(&loaded.config);
     }
-    let served = block_on(app::serve(&config, &logger))?;
+    let served = block_on(app::serve(&loaded, &logger))?;
     served.map_err(|error| {
         let fault = Fault::from(error);
         logger.error(format_args!("[colibri] fatal: {fault}"));

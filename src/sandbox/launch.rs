@@ -121,7 +121,7 @@ fn find(spec: &Spec, directory: &Path) -> io::Result<()> {
     }
     let path = spec.environment.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map_or(DEFAULT_PATH.as_ref(), |(_, value)| value.as_os_str());
-    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "there is no such program on the PATH"));
     for folder in std::env::split_paths(path) {
         match executable(&directory.join(folder).join(program)) {
             Ok(()) => return Ok(()),

@@ -8,7 +8,7 @@ use colibri::domain::log::Logger;
 use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 use colibri::fleet::error::Cause;
 use colibri::fleet::link::stdio::Stdio;
-use colibri::sandbox::Spec;
+use colibri::sandbox::{Policy, Spec};
 use serde_json::{Value, json};
 
 fn stdio(program: &str, arguments: &[&str], home: &Path) -> Stdio {
@@ -17,6 +17,7 @@ fn stdio(program: &str, arguments: &[&str], home: &Path) -> Stdio {
     let arguments = arguments.iter().map(OsString::from).collect();
     Stdio {
         spec: Spec { program: program.into(), arguments, environment, directory: None },
+        policy: Policy::off(),
         frame_bytes_max: 4 << 20,
     }
 }

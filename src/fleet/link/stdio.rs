@@ -1,6 +1,5 @@
 //! A link to a child process: one line is one frame.
 
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,11 @@ use tokio::sync::Mutex;
 use tokio::task::coop::consume_budget;
 
 use crate::domain::audit::Pending;
+use crate::domain::end::End;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
 use crate::mcp::lines::{Line, Lines};
-use crate::sandbox::{self, Life, Spec};
+use crate::sandbox::{self, Life, Policy, Spec};
 
 use super::{Link, Opener, Outgoing};
 
@@ -29,6 +29,8 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(300);
 pub struct Stdio {
     /// What to start.
     pub spec: Spec,
+    /// What it may touch and use.
+    pub policy: Policy,
     /// The longest frame of the server.
     pub frame_bytes_max: usize,
 }
@@ -36,12 +38,13 @@ pub struct Stdio {
 impl Opener for Stdio {
     fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
         Box::pin(async move {
-            let child = sandbox::start(&self.spec).map_err(|error| Cause::Start {
-                program: self.spec.program.to_string_lossy().into_owned(),
-                reason: error.to_string(),
-            })?;
+            let program = self.spec.program.to_string_lossy().into_owned();
+            let child = match sandbox::start_under(&self.spec, &self.policy) {
+                Ok(child) => child,
+                Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
+            };
             let lines = Lines::new(self.frame_bytes_max);
-            tokio::spawn(read(child.stdout, lines, inbox, child.life.clone()));
+            tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
             let stdin = Mutex::new(Some(child.stdin));
             Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
         })
@@ -108,7 +111,7 @@ impl Drop for ChildLink {
 
 /// Reads lines until the child's stdout ends, then tells how the child ended. What left the child's
 /// group may hold the pipe open for longer than the child lives; that is not waited for.
-async fn read(stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life) {
+async fn read(stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life, program: String) {
     let ended = async {
         life.ended().await;
         tokio::time::sleep(LAST_WORDS_WAIT).await;
@@ -120,8 +123,11 @@ async fn read(stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life) {
     if let Some(line) = lines.finish() {
         take(&inbox, line);
     }
-    let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.ended()).await;
-    let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), how_it_ended);
+    let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.how_it_ended()).await;
+    if let Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) = &ended {
+        return inbox.ended(&Cause::Start { program, reason: end.to_string() });
+    }
+    let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), |end| how_it_ended(&end));
     let words = life.last_words();
     let words =
         words.trim_end().lines().last().map(|line| format!("; its last words: {line}")).unwrap_or_default();
@@ -153,11 +159,10 @@ fn take(inbox: &Inbox, line: Line) {
     }
 }
 
-fn how_it_ended(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("the server exited with code {code}"),
-        (None, Some(signal)) => format!("the server was killed by signal {signal}"),
-        (None, None) => "the server ended".to_owned(),
+fn how_it_ended(end: &End) -> String {
+    match end {
+        End::Exited { code } => format!("the server exited with code {code}"),
+        End::Crashed { signal } => format!("the server was killed by signal {signal}"),
+        end => format!("the server was ended: {end}"),
     }
 }
