@@ -1,8 +1,10 @@
 //! The bridge: document 000 §9 on a paused clock, over links in memory; then real children.
 
 mod children;
+mod families;
 mod faults;
 mod fidelity;
+mod listing;
 mod network;
 mod support;
 
@@ -29,6 +31,8 @@ enum Do {
     Result(Value),
     /// Answers with an error.
     Error(i32, &'static str),
+    /// Answers with this error, whole.
+    RawError(Value),
     /// Says nothing.
     Nothing,
     /// Ends the link.
@@ -41,6 +45,7 @@ struct Script {
     discover: Do,
     initialize: Do,
     calls: Arc<Mutex<VecDeque<Do>>>,
+    lists: Arc<Mutex<VecDeque<Do>>>,
     /// Every message received, in order.
     seen: Arc<Mutex<Vec<Value>>>,
 }
@@ -53,6 +58,7 @@ impl Script {
                 json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": { "name": "s", "version": "1" } }),
             ),
             calls: Arc::new(Mutex::new(calls.into_iter().collect())),
+            lists: Arc::default(),
             seen: Arc::default(),
         }
     }
@@ -79,6 +85,7 @@ impl Script {
             let reaction = match message["method"].as_str() {
                 Some("server/discover") => self.discover.clone(),
                 Some("initialize") => self.initialize.clone(),
+                Some("tools/list") => self.lists.lock().expect("sound").pop_front().unwrap_or(Do::Nothing),
                 Some("tools/call") => self.calls.lock().expect("sound").pop_front().unwrap_or(Do::Nothing),
                 _ => Do::Nothing,
             };
@@ -87,6 +94,7 @@ impl Script {
                 Do::Error(code, message) => {
                     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
                 }
+                Do::RawError(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
                 Do::Nothing => continue,
                 Do::End => return,
             };
@@ -132,7 +140,7 @@ fn said(text: &str) -> Value {
 
 const INTERNAL: Do = Do::Error(-32_603, "boom");
 
-/// BR-1, BR-2, BR-4: connecting gives a bridge that knows its url; a call gives the result whole.
+/// BR-1, BR-2, BR-4, BR-12: connecting gives a bridge that knows its url; a call gives the result whole.
 #[tokio::test(start_paused = true)]
 async fn a_call_returns_the_servers_result_whole() {
     for (script, revision) in [

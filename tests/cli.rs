@@ -3,9 +3,12 @@
 
 mod ledger;
 mod messages;
+mod servers;
 mod terminal;
 
 use crate::hostile::child::Home;
+
+pub(crate) use servers::SERVER;
 
 /// What a command came to.
 #[derive(Debug)]

@@ -1,8 +1,11 @@
 //! Real clients against the built binary, over stdio: each one connects in the family it is told to,
-//! lists, calls well, calls badly, and calls what is not there.
+//! lists, calls well, calls badly, and calls what is not there. And the bridge against real servers,
+//! in `servers`.
 //!
-//! The clients and their environments are pinned in `tests/interop/`; `./check` fetches them into
-//! `.cache/`. A client that cannot be run is a failure, never a pass: what is not shown does not hold.
+//! The partners and their environments are pinned in `tests/interop/`; `./check` fetches them into
+//! `.cache/`. A partner that cannot be run is a failure, never a pass: what is not shown does not hold.
+
+mod servers;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -208,7 +211,7 @@ fn last_line(bytes: &[u8]) -> Option<Value> {
 #[track_caller]
 fn cache(path: &str) -> PathBuf {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache").join(path);
-    assert!(found.exists(), "run ./check once: it fetches the clients these tests need ({path} is missing)");
+    assert!(found.exists(), "run ./check once: it fetches the partners these tests need ({path} is missing)");
     found
 }
 

@@ -4,12 +4,17 @@
 
 pub mod bridge;
 mod clock;
+mod confine;
+mod fleet;
 mod handlers;
+mod oauth;
 mod reach;
 mod run;
 mod server;
 
 pub use clock::SystemClock;
-pub use reach::opener;
+pub use confine::{Places, own_places, policy_of};
+pub use oauth::oauth;
+pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
-pub use server::{Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};
+pub use server::{Berth, Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};

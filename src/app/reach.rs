@@ -2,8 +2,16 @@
 //! link.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
-use crate::config::{ServerConfig, Transport, inherited_environment};
+use sha2::{Digest, Sha256};
+
+use crate::config::{Config, ServerConfig, Transport, inherited_environment};
+use crate::domain::audit::Pending;
+use crate::domain::log::Logger;
+use crate::domain::merkle::Hash;
+use crate::fleet::bridge::Memory;
+use crate::fleet::credentials::Credentials;
 use crate::fleet::error::Cause;
 use crate::fleet::link::Opener;
 use crate::fleet::link::http::Http;
@@ -12,15 +20,77 @@ use crate::fleet::link::stdio::Stdio;
 use crate::fleet::link::websocket::WebSocket;
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
+use crate::mcp::revision::Family;
 use crate::sandbox::Spec;
+use crate::store::{Closing, Store};
 
-/// The link that a configuration asks for.
-pub fn opener(server: &ServerConfig) -> Result<Box<dyn Opener>, Cause> {
+use super::run::store_options;
+
+const LEGACY: &str = "legacy";
+const MODERN: &str = "modern";
+
+/// What a server spoke the last time, kept in the store under its effective configuration.
+pub struct Families {
+    store: Store,
+    server: Hash,
+}
+
+impl Families {
+    /// The memory of one server.
+    pub fn new(store: Store, server: &ServerConfig) -> Self {
+        Self { store, server: key(server) }
+    }
+}
+
+/// The memory of one server, for a command that needs nothing else of the store. None if the store
+/// cannot be had: it costs a probe.
+pub fn families(config: &Config, logger: &Logger, server: &ServerConfig) -> Option<(Families, Closing)> {
+    let (store, closing) = Store::open(store_options(config, logger)).ok()?;
+    Some((Families::new(store, server), closing))
+}
+
+impl Memory for Families {
+    fn recall(&self) -> Pending<'_, Option<Family>> {
+        let (store, server) = (self.store.clone(), self.server);
+        Box::pin(async move {
+            let read = tokio::task::spawn_blocking(move || store.reader()?.family(server)).await;
+            match read.ok()?.ok()??.as_str() {
+                LEGACY => Some(Family::Legacy),
+                MODERN => Some(Family::Modern),
+                _ => None,
+            }
+        })
+    }
+
+    fn remember(&self, family: Family) -> Pending<'_, ()> {
+        let name = if family == Family::Legacy { LEGACY } else { MODERN };
+        Box::pin(async move {
+            // It costs a probe the next time, and nothing else.
+            let _ = self.store.remember_family(self.server, name).await;
+        })
+    }
+}
+
+/// One effective configuration. What is secret in it is masked before it is hashed.
+fn key(server: &ServerConfig) -> Hash {
+    let written = serde_json::to_vec(server).expect("a configuration always serialises");
+    Hash(Sha256::digest(written).into())
+}
+
+/// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
+/// header says who we are.
+pub fn opener(
+    server: &ServerConfig,
+    credentials: Option<Arc<dyn Credentials>>,
+) -> Result<Box<dyn Opener>, Cause> {
     match (&server.url, &server.command) {
         (Some(url), _) => {
             let mut endpoint = Endpoint::new(url.value())?;
             for (name, value) in &server.headers {
                 endpoint = endpoint.with_header(name, value.expose())?;
+            }
+            if let Some(credentials) = credentials {
+                endpoint = endpoint.with_credentials(credentials);
             }
             Ok(network(endpoint, server.transport))
         }

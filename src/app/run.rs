@@ -10,6 +10,7 @@ use crate::serve::Limits;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
 
 use super::clock::SystemClock;
+use super::fleet;
 use super::server::{Builder, Server, StartError};
 
 /// Why colibri did not run, or ended badly.
@@ -39,7 +40,10 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 /// face first, the ledger last, since everybody above writes to it.
 pub async fn serve(config: &Config, logger: &Logger) -> Result<(), RunError> {
     let (store, closing) = Store::open(store_options(config, logger))?;
-    let mut server = server(config, &store, logger).build();
+    let behind = (config.clone(), store.clone(), logger.clone());
+    let mut server = server(config, &store, logger)
+        .servers(move |berth| fleet::start(&behind.0, &behind.1, berth, &behind.2))
+        .build();
     let outcome = match server.start().await {
         Ok(()) => ready(&store, config.startup_timeout).await,
         Err(error) => Err(error.into()),

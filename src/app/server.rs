@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Calls, Parts};
 use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
+use crate::domain::health::ServerFacts;
 use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
 use crate::domain::skill::Places;
+use crate::fleet::roster::Fleet;
 use crate::mcp::answer::Identity;
 use crate::mcp::resources::METHODS;
 use crate::serve::{self, Ended, Limits, Settings, Transport};
@@ -38,6 +40,19 @@ const INSTRUCTIONS: &str = "colibri runs your tools, and keeps a record of every
 /// The default of `COLIBRI_STARTUP_TIMEOUT_MS`.
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Starts the servers.
+type Servers = Box<dyn FnOnce(Berth) -> Option<Fleet> + Send>;
+
+/// What servers get of the colibri that they are behind.
+pub struct Berth {
+    /// Its own names, which no tool of theirs may take.
+    pub reserved: Vec<Arc<str>>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where it is told how they are.
+    pub health: watch::Sender<Vec<ServerFacts>>,
+}
+
 type Connect = Pin<Box<dyn Future<Output = std::io::Result<Transport>> + Send>>;
 
 /// How a server is to be built. Every option has a default; see [`Server::builder`].
@@ -45,6 +60,7 @@ pub struct Builder {
     sink: Arc<dyn AuditSink>,
     store: Option<Store>,
     skills: Places,
+    fleet: Option<Servers>,
     connect: Option<Connect>,
     version: Arc<str>,
     mode: Mode,
@@ -79,6 +95,13 @@ impl Builder {
     #[must_use]
     pub fn skills(mut self, places: Places) -> Self {
         self.skills = places;
+        self
+    }
+
+    /// The servers behind it, which this starts when the server starts. Default: none.
+    #[must_use]
+    pub fn servers(mut self, start: impl FnOnce(Berth) -> Option<Fleet> + Send + 'static) -> Self {
+        self.fleet = Some(Box::new(start));
         self
     }
 
@@ -182,6 +205,7 @@ impl Builder {
         let boot = self.boot.unwrap_or_else(|| clock.now().since_boot);
         let (trouble, last_trouble) = watch::channel(None);
         let (admitted, admitted_now) = watch::channel(Vec::new());
+        let (servers, servers_now) = watch::channel(Vec::new());
         let mut registry = Registry::default();
         let skills = self.store.clone().map(|store| Skills::new(self.skills, store));
         let facts = Facts {
@@ -193,6 +217,7 @@ impl Builder {
             skills,
             admitted: admitted_now,
             trouble: last_trouble,
+            servers: servers_now,
         };
         native_tools(&mut registry, facts, self.require_session).expect("native names differ");
         Server {
@@ -211,6 +236,8 @@ impl Builder {
                 clock,
                 trouble,
                 admitted,
+                servers,
+                fleet: self.fleet,
                 connect: self.connect,
             })),
         }
@@ -257,6 +284,8 @@ struct Plan {
     clock: Arc<dyn Clock>,
     trouble: watch::Sender<Option<AuditTrouble>>,
     admitted: watch::Sender<Vec<Arc<str>>>,
+    servers: watch::Sender<Vec<ServerFacts>>,
+    fleet: Option<Servers>,
     connect: Option<Connect>,
 }
 
@@ -287,6 +316,7 @@ impl Server {
             sink: Arc::new(NoAudit),
             store: None,
             skills: Places::default(),
+            fleet: None,
             connect: None,
             version: env!("CARGO_PKG_VERSION").into(),
             mode: Mode::default(),
@@ -361,13 +391,13 @@ impl Server {
     /// The call path alone, for who serves calls without a transport.
     pub fn into_calls(self) -> Result<Calls, StartError> {
         match self.state {
-            State::Built(plan) => plan.into_calls(self.mode, &self.logger).map(|(calls, _)| calls),
+            State::Built(plan) => plan.into_calls(self.mode, &self.logger).map(|(calls, ..)| calls),
             State::Running(_) | State::Over => Err(StartError::Over),
         }
     }
 
     async fn connect(&self, plan: Plan) -> Result<JoinHandle<std::io::Result<Ended>>, StartError> {
-        let (calls, connect) = plan.into_calls(self.mode, &self.logger)?;
+        let (calls, fleet, connect) = plan.into_calls(self.mode, &self.logger)?;
         let transport = match connect {
             Some(connect) => connect.await,
             None => Transport::stdio(),
@@ -377,9 +407,18 @@ impl Server {
             version: self.version.to_string(),
             instructions: INSTRUCTIONS.to_owned(),
             skills: METHODS.iter().all(|method| calls.has_method(method)),
+            servers: fleet.is_some(),
         };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits };
-        Ok(tokio::spawn(serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone())))
+        let serving = serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone());
+        Ok(tokio::spawn(async move {
+            let ended = serving.await;
+            // No call is left that could need one of them.
+            if let Some(fleet) = fleet {
+                fleet.close().await;
+            }
+            ended
+        }))
     }
 
     /// Waits until the client leaves, a signal comes, or [`Server::stop`] is called elsewhere.
@@ -414,12 +453,22 @@ impl Server {
 }
 
 impl Plan {
-    fn into_calls(self, mode: Mode, logger: &Logger) -> Result<(Calls, Option<Connect>), StartError> {
-        let Self { registry, sink, on_exit_failure, clock, trouble, admitted, connect } = self;
-        let parts = Parts { registry, mode, sink, on_exit_failure, clock, logger: logger.clone(), trouble };
+    fn into_calls(
+        self,
+        mode: Mode,
+        logger: &Logger,
+    ) -> Result<(Calls, Option<Fleet>, Option<Connect>), StartError> {
+        let Self { registry, sink, on_exit_failure, clock, trouble, admitted, servers, fleet, connect } =
+            self;
+        let reserved = registry.names().map(|(name, _)| name.into()).collect();
+        let berth = Berth { reserved, clock: Arc::clone(&clock), health: servers };
+        let fleet = fleet.and_then(|start| start(berth));
+        let logger = logger.clone();
+        let behind = fleet.clone();
+        let parts = Parts { registry, fleet, mode, sink, on_exit_failure, clock, logger, trouble };
         let calls = Calls::new(parts).map_err(StartError::Tool)?;
         admitted.send_replace(calls.definitions().iter().map(|tool| Arc::clone(&tool.name)).collect());
-        Ok((calls, connect))
+        Ok((calls, behind, connect))
     }
 }
 

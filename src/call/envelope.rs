@@ -13,19 +13,31 @@ pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) body: Bytes,
     pub(super) error: Option<Failure>,
+    pub(super) form: Form,
+}
+
+/// What the body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// An envelope of colibri's own.
+    Envelope,
+    /// A server's whole result.
+    Result,
+    /// A server's JSON-RPC error.
+    Error,
 }
 
 impl Ended {
     /// `{"ok":true,"data":…}`
     pub(super) fn ok(data: &RawValue) -> Self {
         let body = [b"{\"ok\":true,\"data\":", data.get().as_bytes(), b"}"].concat().into();
-        Self { outcome: Outcome::Ok, body, error: None }
+        Self { outcome: Outcome::Ok, body, error: None, form: Form::Envelope }
     }
 
     /// Pattern A: `{"ok":false,"error":…}`
     pub(super) fn failed(outcome: Outcome, failure: Failure) -> Self {
         let body = [b"{\"ok\":false,\"error\":", json(&failure).as_slice(), b"}"].concat().into();
-        Self { outcome, body, error: Some(failure) }
+        Self { outcome, body, error: Some(failure), form: Form::Envelope }
     }
 
     /// Pattern B: a success envelope around a no.
@@ -34,7 +46,7 @@ impl Ended {
             .concat()
             .into();
         let error = Some(Failure::new(refusal.code, refusal.message));
-        Self { outcome: Outcome::Error, body, error }
+        Self { outcome: Outcome::Error, body, error, form: Form::Envelope }
     }
 }
 

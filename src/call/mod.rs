@@ -6,6 +6,7 @@
 
 mod contain;
 mod envelope;
+mod proxied;
 mod turn;
 mod validate;
 
@@ -26,11 +27,14 @@ use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
 use crate::domain::nearest::nearest;
-use crate::domain::tool::Definition;
+use crate::domain::tool::{Definition, Listed};
+use crate::fleet::catalog::Proxied;
+use crate::fleet::roster::Fleet;
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use contain::{is_contained, note_backtrace, panic_message};
-use envelope::Ended;
+use envelope::{Ended, Form};
+use proxied::Servers;
 
 /// One call, as it arrived.
 #[derive(Debug)]
@@ -72,6 +76,16 @@ pub enum Reply {
         /// Whether the client must see an error.
         is_error: bool,
     },
+    /// A server's whole result, as raw JSON.
+    Result {
+        /// To be passed on.
+        body: Bytes,
+    },
+    /// A server's JSON-RPC error, as raw JSON.
+    Error {
+        /// To be passed on.
+        raw: Bytes,
+    },
     /// No tool has that name.
     UnknownTool {
         /// What to say, with the nearest known name if there is one.
@@ -85,6 +99,8 @@ pub enum Reply {
 pub struct Parts {
     /// What is served.
     pub registry: Registry,
+    /// The servers behind it.
+    pub fleet: Option<Fleet>,
     /// Which of it is admitted.
     pub mode: Mode,
     /// Where calls are put on record.
@@ -106,6 +122,10 @@ pub struct Calls(Arc<Path>);
 struct Path {
     seats: BTreeMap<Arc<str>, Seat>,
     definitions: Arc<[Definition]>,
+    listed: Arc<[Listed]>,
+    servers: Option<Servers>,
+    /// Never changes; for a path without servers.
+    no_changes: watch::Sender<u64>,
     mode: Mode,
     sink: Arc<dyn AuditSink>,
     on_exit_failure: OnExitFailure,
@@ -124,7 +144,7 @@ struct Seat {
 impl Calls {
     /// Compiles every schema once. A schema that does not compile is the tool author's mistake.
     pub fn new(parts: Parts) -> Result<Self, String> {
-        let Parts { registry, mode, sink, on_exit_failure, clock, logger, trouble } = parts;
+        let Parts { registry, fleet, mode, sink, on_exit_failure, clock, logger, trouble } = parts;
         let mut seats = BTreeMap::new();
         for tool in registry.into_tools() {
             let name = Arc::clone(&tool.definition.name);
@@ -133,8 +153,22 @@ impl Calls {
             seats.insert(name, Seat { tool, turn: turn::Turn::default(), arguments });
         }
         let admitted = seats.values().filter(|seat| seat.is_admitted(mode) && !seat.tool.hidden);
-        let definitions = admitted.map(|seat| seat.tool.definition.clone()).collect();
-        Ok(Self(Arc::new(Path { seats, definitions, mode, sink, on_exit_failure, clock, logger, trouble })))
+        let definitions: Arc<[Definition]> = admitted.map(|seat| seat.tool.definition.clone()).collect();
+        let listed = definitions.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
+        let (listed, servers) = (listed.collect(), fleet.map(Servers::new));
+        Ok(Self(Arc::new(Path {
+            seats,
+            definitions,
+            listed,
+            servers,
+            no_changes: watch::Sender::new(0),
+            mode,
+            sink,
+            on_exit_failure,
+            clock,
+            logger,
+            trouble,
+        })))
     }
 
     /// A fresh call, named and timed.
@@ -155,14 +189,35 @@ impl Calls {
         self.0.admit(name, true).is_ok()
     }
 
-    /// What the mode admits, ordered by name.
+    /// The native tools that the mode admits, ordered by name.
     pub fn definitions(&self) -> Arc<[Definition]> {
         Arc::clone(&self.0.definitions)
+    }
+
+    /// All tools that can be called, ordered by name.
+    pub fn listed(&self) -> Arc<[Listed]> {
+        let path = &*self.0;
+        let admits = |tool: &Proxied| path.mode.admits(&tool.name, !tool.read_only);
+        match &path.servers {
+            Some(servers) => servers.listed(&path.definitions, admits),
+            None => Arc::clone(&path.listed),
+        }
+    }
+
+    /// Changes whenever that list does.
+    pub fn list_changes(&self) -> watch::Receiver<u64> {
+        self.0
+            .servers
+            .as_ref()
+            .map_or_else(|| self.0.no_changes.subscribe(), |servers| servers.fleet.changes())
     }
 
     /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
+        if let Some((servers, tool)) = path.proxied(&call) {
+            return path.run_proxied(servers, call, tool).await;
+        }
         let enter = call.enter();
         let seat = match path.admit(&call.tool, call.hidden) {
             Ok(seat) => seat,
@@ -264,9 +319,19 @@ enum Refused {
 }
 
 impl Path {
+    /// The server's tool of that name; colibri's own names are never a server's.
+    fn proxied(&self, call: &Call) -> Option<(&Servers, Arc<Proxied>)> {
+        let servers =
+            self.servers.as_ref().filter(|_| !call.hidden && !self.seats.contains_key(&call.tool))?;
+        servers.find(&call.tool).map(|tool| (servers, tool))
+    }
+
     fn admit(&self, name: &str, hidden: bool) -> Result<&Seat, Refused> {
         let Some(seat) = self.seats.get(name).filter(|seat| seat.tool.hidden == hidden) else {
-            let hint = nearest(name, self.definitions.iter().map(|definition| &*definition.name));
+            let catalog = self.servers.as_ref().map(|servers| Arc::clone(&servers.fleet.catalog().borrow()));
+            let proxied = catalog.iter().flat_map(|catalog| catalog.tools().iter().map(|tool| &*tool.name));
+            let native = self.definitions.iter().map(|definition| &*definition.name);
+            let hint = nearest(name, native.chain(proxied));
             let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
             let shown: String = name.chars().take(128).collect();
             return Err(Refused::UnknownTool { message: format!("unknown tool `{shown}`{hint}") });
@@ -342,6 +407,8 @@ impl Ended {
     fn reply(self) -> Reply {
         match self.outcome {
             Outcome::Cancelled => Reply::Cancelled,
+            _ if self.form == Form::Result => Reply::Result { body: self.body },
+            _ if self.form == Form::Error => Reply::Error { raw: self.body },
             _ => Reply::Envelope { is_error: self.error.is_some(), body: self.body },
         }
     }

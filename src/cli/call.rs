@@ -1,8 +1,11 @@
 //! `colibri call`: any tool, by its name.
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::app;
 use crate::domain::log::Logger;
 use crate::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 
@@ -71,17 +74,26 @@ fn elsewhere(
     args: Option<String>,
     pairs: &[String],
 ) -> Result<(), Fault> {
-    let (loaded, _) = session.load()?;
-    let reach = reach::named(server, &loaded.config, extras)?;
+    let (loaded, logger) = session.load()?;
+    let config = &loaded.config;
+    let reach = reach::named(server, config, extras)?;
     let options = ConnectOptions {
-        timeout: Some(loaded.config.mcp_timeout),
+        timeout: Some(config.mcp_timeout),
         transport: Some(reach.opener),
         logger: Logger::silent(),
         ..ConnectOptions::default()
     };
     let failed = |error: BridgeError| reach::failed("cannot call a tool of", &reach.name, &error);
+    let connect = async |mut options: ConnectOptions| {
+        let kept = reach.configured.as_ref().and_then(|server| app::families(config, &logger, server));
+        let Some((memory, closing)) = kept else { return Bridge::connect(&reach.name, options).await };
+        options.memory = Some(Arc::new(memory));
+        let connected = Bridge::connect(&reach.name, options).await;
+        closing.close().await;
+        connected
+    };
     let result = block_on(async {
-        let bridge = Bridge::connect(&reach.name, options).await.map_err(failed)?;
+        let bridge = connect(options).await.map_err(failed)?;
         let called = async {
             let json = match args {
                 Some(json) => json,
@@ -111,7 +123,7 @@ async fn schema(bridge: &Bridge, tool: &str) -> Result<Option<Value>, Fault> {
         .tools()
         .await
         .map_err(|error| reach::failed("cannot list the tools of", bridge.url(), &error))?;
-    let definition = listed.tools.iter().find(|listed| listed.name == tool);
+    let definition = listed.get(tool);
     let definition = definition.and_then(|tool| serde_json::from_str::<Value>(tool.definition.get()).ok());
     Ok(definition.map(|mut definition| definition["inputSchema"].take()))
 }

@@ -4,12 +4,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::config::{Loaded, State, from_process};
+use crate::sandbox::{Policy, examine};
 use crate::store::{Paths, Reader, StoreError};
 
 use super::Session;
 use super::audit::verify_with_progress;
 use super::fault::{Exit, Fault};
 use super::out;
+use super::serve::block_on;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -45,6 +47,7 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
             checks.extend(ledger(&paths));
         }
     }
+    checks.extend(sandbox()?);
     let all_well = checks.iter().all(|check| check.well);
     if session.json {
         out::json(&json!({ "well": all_well, "checks": checks }))?;
@@ -54,6 +57,30 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
         }
     }
     if all_well { Ok(()) } else { Err(Fault::told(Exit::DoctorFoundProblems)) }
+}
+
+/// Every layer of the sandbox, by a canary that was sent through it. A machine that lacks a layer which
+/// only `strict` needs is well all the same.
+fn sandbox() -> Result<Vec<Check>, Fault> {
+    let usual = Policy::default().needs();
+    let (mut holding, mut missing) = (Vec::new(), Vec::new());
+    for (layer, verdict) in block_on(examine())? {
+        let (name, remedy) = (layer.name(), layer.remedy());
+        match verdict {
+            Ok(()) => holding.push(name),
+            Err(why) if usual.contains(&layer) => {
+                missing.push(Check::ill("sandbox", format!("{name} is missing ({why}): {remedy}")));
+            }
+            Err(why) => missing.push(Check::well(
+                "sandbox",
+                format!("{name} is missing ({why}), which `strict` needs: {remedy}"),
+            )),
+        }
+    }
+    if !holding.is_empty() {
+        missing.insert(0, Check::well("sandbox", format!("holding: {}", holding.join(", "))));
+    }
+    Ok(missing)
 }
 
 fn configuration(loaded: &Loaded) -> Vec<Check> {

@@ -26,14 +26,19 @@ pub(super) enum Exit {
 /// A failed command.
 #[derive(Debug)]
 pub(super) struct Fault {
-    exit: Exit,
+    exit: u8,
     /// Empty if the command has said everything already.
     message: String,
 }
 
 impl Fault {
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self { exit: exit as u8, message: message.into() }
+    }
+
+    /// The exit code of a program that was run for somebody, and what there is to say about it.
+    pub(super) fn of_program(code: u8, message: impl Into<String>) -> Self {
+        Self { exit: code, message: message.into() }
     }
 
     /// A failure whose whole story is already on stdout.
@@ -43,15 +48,14 @@ impl Fault {
 
     /// The same exit code, for a failure that has been told elsewhere.
     pub(super) fn silenced(self) -> Self {
-        Self::told(self.exit)
+        Self { exit: self.exit, message: String::new() }
     }
 
     /// Says it once, at the top, and chooses the exit code.
     pub(super) fn tell(&self, json: bool) -> ExitCode {
         if !self.message.is_empty() {
             let line = if json {
-                serde_json::json!({ "error": { "exit": self.exit as u8, "message": self.message } })
-                    .to_string()
+                serde_json::json!({ "error": { "exit": self.exit, "message": self.message } }).to_string()
             } else {
                 // Line by line: a configuration error shows the line of the file, and a caret.
                 let shown: Vec<String> = self.message.lines().map(visible).collect();
@@ -59,7 +63,7 @@ impl Fault {
             };
             let _ = writeln!(std::io::stderr(), "{line}");
         }
-        ExitCode::from(self.exit as u8)
+        ExitCode::from(self.exit)
     }
 }
 

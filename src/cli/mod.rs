@@ -4,6 +4,7 @@
 //! Uses: `app` and everything below. Must not know: SQL, frames, or how a call is recorded.
 
 mod audit;
+mod auth;
 mod call;
 mod completions;
 mod config;
@@ -13,6 +14,7 @@ mod invoke;
 mod out;
 mod probe;
 mod reach;
+mod run;
 mod serve;
 mod session;
 mod skill;
@@ -117,6 +119,12 @@ enum Command {
     /// Connect to an MCP server, and show what is there or what is wrong
     #[command(after_help = probe::EXAMPLES)]
     Probe(probe::Arguments),
+    /// Sign in to servers that want to know who you are
+    #[command(subcommand, after_help = auth::EXAMPLES)]
+    Auth(auth::Command),
+    /// Run a program in the sandbox, on this terminal's own input and output
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Arguments),
     /// Show and check the configuration
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::Command),
@@ -176,6 +184,8 @@ pub fn main() -> ExitCode {
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
+        Some(Command::Auth(command)) => auth::run(&session, &command),
+        Some(Command::Run(arguments)) => run::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),
         Some(Command::Doctor) => doctor::run(&session),
         Some(Command::Completions(arguments)) => completions::run(&arguments, &mut Cli::command()),

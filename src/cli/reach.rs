@@ -1,13 +1,16 @@
 //! What a person names to connect to: a configured server, an address, or a command.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use crate::app;
-use crate::config::{Config, State, expand, inherited_environment, variable};
+use crate::config::{Config, ServerConfig, State, expand, inherited_environment, variable};
 use crate::domain::nearest::nearest;
 use crate::fleet::bridge::{BridgeError, Cause};
+use crate::fleet::credentials::Credentials;
 use crate::fleet::link::stdio::Stdio;
 use crate::fleet::link::{Opener, for_endpoint};
+use crate::fleet::oauth::{Absent, filed_under};
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 use crate::sandbox::Spec;
@@ -41,12 +44,14 @@ pub(super) struct Reach {
     /// What it is called, without what may be secret in it.
     pub(super) name: String,
     pub(super) opener: Box<dyn Opener>,
+    /// Its configuration, if it has one.
+    pub(super) configured: Option<ServerConfig>,
 }
 
 /// A server's name, an address, or a command with its arguments in one text.
 pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> {
     if text.contains("://") {
-        return address(text, extras);
+        return address(text, config, extras);
     }
     if let Some(server) = config.servers.iter().find(|server| server.name == text) {
         let configured = match &server.state {
@@ -59,8 +64,13 @@ pub(super) fn named(text: &str, config: &Config, extras: &Extras) -> Result<Reac
             }
             State::Disabled { reason, .. } => return Err(unusable(text, reason)),
         };
-        let opener = app::opener(configured).map_err(|cause| unusable(text, &cause.to_string()))?;
-        return Ok(Reach { name: text.to_owned(), opener });
+        let credentials = match &configured.url {
+            Some(url) => credentials(text, url.value(), Some(configured), config)?,
+            None => None,
+        };
+        let opener =
+            app::opener(configured, credentials).map_err(|cause| unusable(text, &cause.to_string()))?;
+        return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
     }
     let words = words(text)?;
     let is_one_word = words.len() == 1 && !text.contains('/');
@@ -90,10 +100,10 @@ pub(super) fn command(words: &[OsString], extras: &Extras) -> Result<Reach, Faul
     }
     let name = program.to_string_lossy().into_owned();
     let spec = Spec { program: program.clone(), arguments: arguments.to_vec(), environment, directory: None };
-    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }) })
+    Ok(Reach { name, opener: Box::new(Stdio { spec, frame_bytes_max: FRAME_BYTES_MAX }), configured: None })
 }
 
-fn address(url: &str, extras: &Extras) -> Result<Reach, Fault> {
+fn address(url: &str, config: &Config, extras: &Extras) -> Result<Reach, Fault> {
     if !extras.env.is_empty() {
         return Err(Fault::new(Exit::Usage, "--env is for commands; an address gets --header"));
     }
@@ -106,7 +116,26 @@ fn address(url: &str, extras: &Extras) -> Result<Reach, Fault> {
         let value = expand(value.trim()).map_err(usage)?;
         endpoint = endpoint.with_header(header.trim(), &value).map_err(|cause| usage(cause.to_string()))?;
     }
-    Ok(Reach { name, opener: for_endpoint(endpoint) })
+    if let Some(credentials) = credentials(&name, url, None, config)? {
+        endpoint = endpoint.with_credentials(credentials);
+    }
+    Ok(Reach { name, opener: for_endpoint(endpoint), configured: None })
+}
+
+/// What was granted by `colibri auth login` before. A command that connects asks nobody; an address that
+/// cannot be signed in to (it holds a password of its own) has no need of it.
+fn credentials(
+    name: &str,
+    url: &str,
+    configured: Option<&ServerConfig>,
+    config: &Config,
+) -> Result<Option<Arc<dyn Credentials>>, Fault> {
+    if filed_under(url).is_err() {
+        return Ok(None);
+    }
+    let logger = app::stderr_logger(config.log);
+    let oauth = app::oauth(name, url, configured, &config.data_dir, Arc::new(Absent), &logger);
+    oauth.map(|oauth| Some(Arc::new(oauth) as _)).map_err(|error| unusable(name, &error.to_string()))
 }
 
 fn unusable(name: &str, reason: &str) -> Fault {

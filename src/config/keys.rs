@@ -15,6 +15,7 @@ use super::server::ServerConfig;
 use crate::domain::audit::{Durability, OnExitFailure, Payloads};
 use crate::domain::log::Level;
 use crate::domain::mode::Mode;
+use crate::domain::names::Naming;
 
 /// The configuration of colibri.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -110,17 +111,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { frame_bytes: 4 << 20 }
     }
-}
-
-/// How a server's tools are named to clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Naming {
-    /// `server__tool`.
-    #[default]
-    Prefixed,
-    /// The tool's own name; two servers that offer the same name are refused.
-    Plain,
 }
 
 /// A named queue: first come, first served.

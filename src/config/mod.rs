@@ -29,18 +29,20 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-pub use keys::{Audit, Limits, Millis, Naming, Queue};
+pub use keys::{Audit, Limits, Millis, Queue};
 pub use layers::Looked;
 pub use problem::{ConfigError, Origin, Problem};
 pub use process::{expand, from_process, inherited_environment, os_user, variable};
 pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{
-    Exponential, Filesystem, HealthProbe, Isolation, Network, NetworkDomains, NetworkWhole, Restart,
-    RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness, ToolConfig,
-    Transport,
+    Exponential, Filesystem, HealthProbe, Isolation, Network, NetworkDomains, NetworkWhole, OAuthConfig,
+    OAuthGrant, Restart, RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness,
+    ToolConfig, Transport,
 };
-pub use servers::{Server, State, slug};
+pub use servers::{Server, State};
+
+pub use crate::domain::names::{Naming, slug};
 
 use crate::domain::audit::{Durability, OnExitFailure};
 use crate::domain::log::Level;

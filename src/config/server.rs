@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub url: Option<Expanded>,
     /// Headers sent to it. Values are never shown.
     pub headers: BTreeMap<String, Secret>,
+    /// How to sign in to it, where it demands OAuth and the defaults do not do.
+    pub oauth: OAuthConfig,
     /// The tools to offer, with `*` as wildcard; none named means all.
     pub tools_allowed: Vec<String>,
     /// The tools to withhold, with `*` as wildcard; it wins over `toolsAllowed`.
@@ -100,6 +102,7 @@ impl Default for ServerConfig {
             cwd: None,
             url: None,
             headers: BTreeMap::new(),
+            oauth: OAuthConfig::default(),
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
             disabled: false,
@@ -138,6 +141,50 @@ pub enum Transport {
     Sse,
     /// A WebSocket.
     Websocket,
+}
+
+/// How to sign in to a server. Other clients' keys here are ignored with a warning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OAuthConfig {
+    /// A client registered beforehand. Without one, colibri registers itself where it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub client_id: Option<Expanded>,
+    /// Its secret, best as `${VAR}`. It is never shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// A file with its private key in PEM, in place of a secret; only with `grant` clientCredentials. Relative to the file that names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub client_key_file: Option<Expanded>,
+    /// The https address of a document that describes the client, for authorization servers that read one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub client_metadata_url: Option<String>,
+    /// What to ask for, in place of what the server says: a list, or one text with blanks between.
+    #[serde(deserialize_with = "text_or_list")]
+    #[schemars(with = "Either<String, Vec<String>>")]
+    pub scopes: Vec<String>,
+    /// The port on 127.0.0.1 to which the browser is sent back. By default any that is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub callback_port: Option<u16>,
+    /// On whose behalf.
+    pub grant: OAuthGrant,
+    /// Whether the authorization server may lie in a private network though the server's address does not say so.
+    pub allow_private_addresses: bool,
+}
+
+/// On whose behalf a token is had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OAuthGrant {
+    /// A person's, who signs in once with `colibri auth login`.
+    #[default]
+    Person,
+    /// The client's own, with `clientId` and `clientSecret` or `clientKeyFile`; nobody is asked.
+    ClientCredentials,
 }
 
 /// When a server is started.
@@ -379,5 +426,12 @@ fn level_or_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox,
     Ok(match Either::deserialize(deserializer)? {
         Either::Word(level) => Sandbox { level, ..Sandbox::default() },
         Either::Rules(rules) => rules,
+    })
+}
+
+fn text_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(match Either::<String, Vec<String>>::deserialize(deserializer)? {
+        Either::Word(text) => text.split_whitespace().map(ToOwned::to_owned).collect(),
+        Either::Rules(list) => list,
     })
 }

@@ -1,6 +1,6 @@
 //! The servers of all files, checked one by one: a broken entry costs that server and no other.
 //!
-//! Owns: names and slugs, which entry wins, and what a server needs beyond the types of its keys.
+//! Owns: which entry wins, whose slug is whose, and what a server needs beyond the types of its keys.
 //! Must not know: how a server is started or reached.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,9 @@ use super::expand::Variables;
 use super::keys::File;
 use super::problem::{Origin, Problem, Report};
 use super::schema;
-use super::server::{ServerConfig, Transport};
+use super::server::{OAuthConfig, OAuthGrant, ServerConfig, Transport};
 use super::tree::{Field, Node, Source, Span, Tree};
+use crate::domain::names::slug;
 
 /// Below this a `timeout` was probably meant in seconds, as some clients write it.
 const TIMEOUT_MS_SUSPICIOUS: u64 = 1000;
@@ -53,19 +54,6 @@ pub enum State {
         /// Whether something is wrong; otherwise somebody turned it off.
         broken: bool,
     },
-}
-
-/// What a configured name becomes, so that the first `__` of a tool's name always splits it:
-/// `[A-Za-z0-9][A-Za-z0-9_-]*` without `__`, not ending in `_`. `None` if nothing is left.
-pub fn slug(name: &str) -> Option<String> {
-    let mut slug = String::with_capacity(name.len());
-    for c in name.chars() {
-        let c = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-        let fits = if slug.is_empty() { c.is_ascii_alphanumeric() } else { c != '_' || !slug.ends_with('_') };
-        slug.extend(fits.then_some(c));
-    }
-    slug.truncate(slug.trim_end_matches('_').len());
-    (!slug.is_empty()).then_some(slug)
 }
 
 /// Collects the servers of one file after another, the strongest first.
@@ -216,6 +204,7 @@ impl<'a> Collector<'a> {
             }
         };
         config.transport = Some(transport);
+        check_oauth(&config.oauth)?;
         let queues = config.tools.values().filter_map(|tool| tool.queue.as_ref()).chain([&config.queue]);
         for queue in queues.collect::<BTreeSet<_>>() {
             if queue != "default" && !self.defaults.queues.contains_key(queue) {
@@ -236,11 +225,28 @@ impl<'a> Collector<'a> {
             })?;
         }
         let folder = file.parent().unwrap_or(Path::new("."));
-        for path in [&mut config.cwd, &mut config.env_file].into_iter().flatten() {
+        let paths = [&mut config.cwd, &mut config.env_file, &mut config.oauth.client_key_file];
+        for path in paths.into_iter().flatten() {
             path.value = folder.join(&path.value).display().to_string();
         }
         Ok(())
     }
+}
+
+/// Who signs in, and by what.
+fn check_oauth(oauth: &OAuthConfig) -> Result<(), (String, String)> {
+    let acts_for_itself = oauth.grant == OAuthGrant::ClientCredentials;
+    let has_proof = oauth.client_secret.is_some() || oauth.client_key_file.is_some();
+    let wrong = if has_proof && oauth.client_id.is_none() {
+        "`oauth.clientSecret` and `oauth.clientKeyFile` need `oauth.clientId`"
+    } else if acts_for_itself && !has_proof {
+        "`oauth.grant` clientCredentials needs `oauth.clientId`, and `oauth.clientSecret` or `oauth.clientKeyFile`"
+    } else if oauth.client_key_file.is_some() && (!acts_for_itself || oauth.client_secret.is_some()) {
+        "`oauth.clientKeyFile` goes with `oauth.grant` clientCredentials, and with no `oauth.clientSecret`"
+    } else {
+        return Ok(());
+    };
+    Err((wrong.to_owned(), "see `oauth` in docs/config.md".to_owned()))
 }
 
 enum Unusable {
@@ -267,5 +273,11 @@ fn texts(config: &mut ServerConfig) -> Vec<(&'static str, String, &mut String)> 
         .map(|(number, text)| ("args", number.to_string(), &mut text.value));
     let env = config.env.iter_mut().map(|(name, text)| ("env", name.clone(), &mut text.0));
     let headers = config.headers.iter_mut().map(|(name, text)| ("headers", name.clone(), &mut text.0));
-    single.chain(args).chain(env).chain(headers).collect()
+    let oauth = &mut config.oauth;
+    let client = [("clientId", &mut oauth.client_id), ("clientKeyFile", &mut oauth.client_key_file)];
+    let client = client
+        .into_iter()
+        .filter_map(|(item, text)| Some(("oauth", item.to_owned(), &mut text.as_mut()?.value)));
+    let secret = oauth.client_secret.iter_mut().map(|text| ("oauth", "clientSecret".to_owned(), &mut text.0));
+    single.chain(args).chain(env).chain(headers).chain(client).chain(secret).collect()
 }

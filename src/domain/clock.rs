@@ -12,6 +12,23 @@ pub struct Moment {
     pub since_boot: Duration,
 }
 
+impl Moment {
+    /// Both clocks, this much later.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            wall: Timestamp(self.wall.0.saturating_add(millis)),
+            since_boot: self.since_boot.saturating_add(span),
+        }
+    }
+
+    /// How long ago `earlier` was, by the clock that never jumps; nothing if it is still to come.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.since_boot.saturating_sub(earlier.since_boot)
+    }
+}
+
 /// The port through which time enters. `app` implements it; tests hand in their own.
 pub trait Clock: Send + Sync + 'static {
     /// Both clocks, read together.
@@ -49,6 +66,16 @@ fn civil(days_since_1970: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_measured_by_the_clock_that_never_jumps() {
+        let early = Moment { wall: Timestamp(9_000), since_boot: Duration::from_millis(10) };
+        let late = Moment { wall: Timestamp(5_000), since_boot: Duration::from_millis(30) }; // Set back.
+        assert_eq!(late.since(early), Duration::from_millis(20));
+        assert_eq!(early.since(late), Duration::ZERO);
+        let end = Moment { wall: Timestamp(u64::MAX), since_boot: Duration::MAX };
+        assert_eq!(early.after(Duration::MAX), end);
+    }
 
     #[test]
     fn timestamps_read_as_rfc_3339() {

@@ -26,8 +26,27 @@ pub struct LedgerFacts {
     pub lost_exits: u64,
 }
 
+/// What is known of a server behind colibri.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// Its configured name.
+    pub name: String,
+    /// One word for where it is in its life.
+    pub state: &'static str,
+    /// Whether its calls fail, though nobody wants it so.
+    pub is_down: bool,
+    /// How many tools it listed last.
+    pub tools: u64,
+    /// What went wrong last, and what is waited for.
+    pub trouble: Option<String>,
+}
+
 /// The word, and a reason for everything that is not well.
-pub fn judge(ledger: Option<&LedgerFacts>, last_audit_error: Option<&str>) -> (Status, Vec<String>) {
+pub fn judge(
+    ledger: Option<&LedgerFacts>,
+    last_audit_error: Option<&str>,
+    servers: &[ServerFacts],
+) -> (Status, Vec<String>) {
     let mut findings = Vec::new();
     if let Some(facts) = ledger {
         let failing =
@@ -46,6 +65,11 @@ pub fn judge(ledger: Option<&LedgerFacts>, last_audit_error: Option<&str>) -> (S
     }
     findings
         .extend(last_audit_error.map(|why| (Status::Degraded, format!("a call was not recorded: {why}"))));
+    let down = servers.iter().filter(|server| server.is_down).map(|server| {
+        let why = server.trouble.as_deref().unwrap_or(server.state);
+        (Status::Degraded, format!("the server `{}` is unavailable: {why}", server.name))
+    });
+    findings.extend(down);
     let worst = findings.iter().map(|(status, _)| *status).max().unwrap_or(Status::Ok);
     (worst, findings.into_iter().map(|(_, reason)| reason).collect())
 }
@@ -60,12 +84,23 @@ mod tests {
         let well = LedgerFacts { failure: None, unsigned: None, lost_exits: 0 };
         let broken = LedgerFacts { failure: Some("disk full".to_owned()), lost_exits: 2, ..well.clone() };
         let unsigned = LedgerFacts { unsigned: Some("no key".to_owned()), ..well.clone() };
-        assert_eq!(judge(None, None), (Status::Ok, vec![]));
-        assert_eq!(judge(Some(&well), None).0, Status::Ok);
-        assert_eq!(judge(Some(&unsigned), None).0, Status::Degraded);
-        assert_eq!(judge(Some(&well), Some("x")).0, Status::Degraded);
-        let (status, reasons) = judge(Some(&broken), None);
+        assert_eq!(judge(None, None, &[]), (Status::Ok, vec![]));
+        assert_eq!(judge(Some(&well), None, &[]).0, Status::Ok);
+        assert_eq!(judge(Some(&unsigned), None, &[]).0, Status::Degraded);
+        assert_eq!(judge(Some(&well), Some("x"), &[]).0, Status::Degraded);
+        let (status, reasons) = judge(Some(&broken), None, &[]);
         assert_eq!((status, reasons.len()), (Status::Failing, 2));
         assert_eq!(reasons[0], "the ledger cannot be written: disk full");
+        let server = |is_down| ServerFacts {
+            name: "git".to_owned(),
+            state: "blocked",
+            is_down,
+            tools: 0,
+            trouble: Some("no such program".to_owned()),
+        };
+        assert_eq!(judge(None, None, &[server(false)]).0, Status::Ok);
+        let (status, reasons) = judge(None, None, &[server(false), server(true)]);
+        assert_eq!((status, reasons.len()), (Status::Degraded, 1));
+        assert_eq!(reasons[0], "the server `git` is unavailable: no such program");
     }
 }

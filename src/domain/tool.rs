@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -38,6 +39,30 @@ pub struct Definition {
     pub output_schema: Value,
     /// See [`Annotations`].
     pub annotations: Annotations,
+}
+
+/// A tool in a list.
+#[derive(Clone, Debug)]
+pub enum Listed {
+    /// One of colibri's own.
+    Native(Arc<Definition>),
+    /// A server's, whose definition is passed on as it is.
+    Proxied {
+        /// As clients call it.
+        name: Arc<str>,
+        /// Its whole definition under that name, as raw JSON.
+        definition: Bytes,
+    },
+}
+
+impl Listed {
+    /// As clients call it.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Native(definition) => &definition.name,
+            Self::Proxied { name, .. } => name,
+        }
+    }
 }
 
 /// A name that no native tool may have.

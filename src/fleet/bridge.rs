@@ -16,13 +16,13 @@ use crate::domain::log::{Level, Logger};
 use crate::mcp::request::Client;
 use crate::mcp::revision::Revision;
 
-pub use super::era::Era;
+pub use super::era::{Era, Memory};
 pub use super::error::{Cause, Executed};
 pub use super::inbox::{Handler, Notice};
 pub use super::listing::{Tool, Tools};
 pub use super::session::{Request, Session};
 
-use super::era::introduce;
+use super::era::{Parties, introduce};
 use super::error::Verdict;
 use super::inbox::Deaf;
 use super::link::{self, Opener};
@@ -71,6 +71,8 @@ pub struct ConnectOptions {
     pub transport: Option<Box<dyn Opener>>,
     /// What is known of the server's family.
     pub era: Era,
+    /// What the server spoke the last time, if anybody keeps that.
+    pub memory: Option<Arc<dyn Memory>>,
     /// Who we are.
     pub client: Client,
     /// What the server may ask of us.
@@ -87,6 +89,7 @@ impl Default for ConnectOptions {
             environment: Arc::new(|_| None),
             transport: None,
             era: Era::Auto,
+            memory: None,
             client: Client { name, version, capabilities: json!({}) },
             handler: Arc::new(Deaf),
             logger: Logger::new(Level::Info, |_, line| {
@@ -145,11 +148,17 @@ impl Bridge {
     pub async fn connect(url: &str, options: ConnectOptions) -> Result<Self, BridgeError> {
         let opened = async {
             let timeout = options.deadline()?;
-            let ConnectOptions { transport, era, client, handler, logger, .. } = options;
+            let ConnectOptions { transport, era, memory, client, handler, logger, .. } = options;
             let opener = transport.map_or_else(|| link::for_address(url), Ok)?;
             logger.info(format_args!("[mcp-bridge] connecting to {}", shown(url)));
-            let session =
-                introduce(opener.as_ref(), era, Arc::new(client), handler, &logger, timeout).await?;
+            let parties = Parties {
+                opener: opener.as_ref(),
+                client: Arc::new(client),
+                handler,
+                logger: logger.clone(),
+                memory,
+            };
+            let session = introduce(parties, era, timeout).await?;
             logger.info(format_args!("[mcp-bridge] connected to {}", shown(url)));
             Ok(Self { url: url.to_owned(), session, timeout, logger, closed: AtomicBool::new(false) })
         };

@@ -117,6 +117,11 @@ impl Connection {
         self.0.link.close().await;
     }
 
+    /// Waits until nothing more will come, and says why.
+    pub async fn ended(&self) -> Cause {
+        self.0.inbox.gone().await
+    }
+
     /// The end of what the server wrote to its stderr.
     pub fn last_words(&self) -> Option<String> {
         self.0.link.last_words()

@@ -2,6 +2,7 @@
 //! and whoever knows how to get a token.
 
 use crate::domain::audit::Pending;
+use crate::domain::grant::Secret;
 
 use super::error::Cause;
 
@@ -12,6 +13,8 @@ pub struct Refusal {
     pub status: u16,
     /// Its `WWW-Authenticate`, if it sent one.
     pub challenge: Option<String>,
+    /// The `Authorization` that it refused, if there was one: by now there may be another.
+    pub sent: Option<Secret>,
 }
 
 /// Gives the `Authorization` of each request to one server, and knows what to do when it is refused.

@@ -135,6 +135,12 @@ impl Inbox {
         self.0.ended.cancel();
     }
 
+    /// Waits until nothing more will come, and says why.
+    pub(super) async fn gone(&self) -> Cause {
+        self.0.ended.cancelled().await;
+        self.waiting().gone.clone().unwrap_or(Cause::Closed)
+    }
+
     /// Says something to people, at debug level.
     pub fn debug(&self, what: &str) {
         self.0.logger.debug(format_args!("[mcp-bridge] {what}"));

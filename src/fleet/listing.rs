@@ -43,6 +43,13 @@ pub struct Tools {
     pub left_out: Vec<String>,
 }
 
+impl Tools {
+    /// The tool of that name.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+}
+
 /// All tools of a server, within one deadline.
 pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause> {
     #[derive(Deserialize)]

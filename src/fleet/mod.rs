@@ -5,6 +5,7 @@
 //! Must not know: who is calling, how a call is audited, or that SQL exists.
 
 pub mod bridge;
+pub mod catalog;
 pub mod connection;
 pub mod credentials;
 pub mod era;
@@ -12,5 +13,8 @@ pub mod error;
 pub mod inbox;
 pub mod link;
 pub mod listing;
+pub mod oauth;
+pub mod roster;
 pub mod session;
+pub mod supervisor;
 pub mod web;

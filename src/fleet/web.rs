@@ -16,6 +16,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
+use crate::domain::grant::Secret;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 
 use super::credentials::{Credentials, Refusal};
@@ -140,27 +141,32 @@ impl Endpoint {
         shown(self.url.as_str())
     }
 
-    /// Sends a request as who we are. A refusal is taken to the credentials once.
+    /// Sends a request as who we are. A refusal is taken to the credentials once for each status: a token
+    /// that was missing may then turn out to be too weak.
     pub(super) async fn send(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, Cause> {
         let credentials = self.credentials.as_ref().filter(|_| !self.headers.contains_key(AUTHORIZATION));
-        let mut may_ask = credentials;
+        let mut asked = Vec::new();
         loop {
             let mut request = request().headers(self.headers.clone());
+            let mut sent = None;
             if let Some(credentials) = credentials
                 && let Some(authorization) = credentials.authorization().await?
-                && let Ok(mut value) = HeaderValue::try_from(authorization)
+                && let Ok(mut value) = HeaderValue::try_from(&authorization)
             {
                 value.set_sensitive(true);
                 request = request.header(AUTHORIZATION, value);
+                sent = Some(Secret::new(authorization));
             }
-            let response = request.send().await.map_err(|error| self.failed(&error))?;
+            let mut response = request.send().await.map_err(|error| self.failed(&error))?;
+            response.extensions_mut().insert(Sent(sent.clone()));
             let status = response.status().as_u16();
             let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
             let is_refused = status == 401 || (status == 403 && challenge.is_some());
-            match may_ask.take() {
-                Some(credentials) if is_refused => {
+            match credentials {
+                Some(credentials) if is_refused && !asked.contains(&status) => {
+                    asked.push(status);
                     let challenge = challenge.map(str::to_owned);
-                    credentials.refused(Refusal { status, challenge }).await?;
+                    credentials.refused(Refusal { status, challenge, sent }).await?;
                 }
                 _ if is_refused => {
                     return Err(Cause::Unauthorized(format!(
@@ -185,7 +191,8 @@ impl Endpoint {
 
     /// The error of a status that came without a message.
     pub(super) fn refused(&self, response: &Response, body: &[u8]) -> Cause {
-        let text = self.without_secrets(&String::from_utf8_lossy(body));
+        let sent = response.extensions().get::<Sent>().and_then(|Sent(sent)| sent.as_ref());
+        let text = self.without_secrets(&String::from_utf8_lossy(body), sent.map(Secret::expose));
         let text: String = text.trim().chars().take(ERROR_TEXT_CHARS_MAX).collect();
         let text = if text.is_empty() { text } else { format!(": {text}") };
         let seconds =
@@ -201,8 +208,8 @@ impl Endpoint {
     }
 
     /// Some servers say in their errors what they were sent.
-    fn without_secrets(&self, text: &str) -> String {
-        let headers = self.headers.values().filter_map(|value| value.to_str().ok());
+    fn without_secrets(&self, text: &str, sent: Option<&str>) -> String {
+        let headers = self.headers.values().filter_map(|value| value.to_str().ok()).chain(sent);
         // Whole, and of `Bearer x` the x alone.
         let headers = headers.flat_map(|value| [Some(value), value.split(' ').next_back()]).flatten();
         let query = self.url.query().unwrap_or_default();
@@ -217,7 +224,10 @@ impl Endpoint {
     pub(super) fn failed(&self, error: &reqwest::Error) -> Cause {
         let host = self.url.host_str().unwrap_or("?");
         let port = self.url.port_or_known_default().unwrap_or_default();
-        let text = format!("{host}:{port}: {}", innermost(error));
+        let mut text = format!("{host}:{port}: {}", innermost(error));
+        if text.ends_with("InvalidContentType") {
+            text.push_str(" (that is no TLS: does the address begin with http?)");
+        }
         if error.is_builder() {
             Cause::Invalid(text)
         } else if error.is_connect() || error.is_dns() {
@@ -227,6 +237,10 @@ impl Endpoint {
         }
     }
 }
+
+/// What a request was sent with beside its headers, kept with its answer.
+#[derive(Clone)]
+struct Sent(Option<Secret>);
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,12 +2,15 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::envelope::Id;
 use super::error::Error;
+use super::raw::Members;
+use super::request::with_members;
 use super::resources::extensions;
-use super::revision::{MODERN, Revision};
+use super::revision::{Family, MODERN, Revision};
 
 /// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
 /// change to it yet, so this is also how stale it can become.
@@ -22,6 +25,8 @@ pub struct Identity {
     pub instructions: String,
     /// Whether skills are offered, as the Skills extension and as resources.
     pub skills: bool,
+    /// Whether there are servers behind it, so that the list of tools can change.
+    pub servers: bool,
 }
 
 impl Identity {
@@ -77,6 +82,22 @@ impl Identity {
         out
     }
 
+    /// The answer to `tools/call` of a server's tool: its result as it came, and where to find the call on
+    /// record.
+    pub fn passed_on(&self, result: &Bytes, correlation_id: &str, revision: &Revision) -> Vec<u8> {
+        let id = format!(r#""colibri/correlationId":"{correlation_id}""#);
+        let says = |key: &[u8]| memchr::memmem::find(result, key).is_some();
+        let kind = revision.result_type && !says(br#""resultType""#);
+        if !says(br#""_meta""#) {
+            let kind = if kind { r#""resultType":"complete","# } else { "" };
+            return with_members(result, format!(r#"{kind}"_meta":{{{id}}}"#).as_bytes());
+        }
+        let Some(members) = Members::of(result) else { return result.to_vec() };
+        let meta = members.get("_meta").map_or("{}", RawValue::get);
+        let whole = members.with("_meta", &with_members(meta.as_bytes(), id.as_bytes()));
+        if kind { with_members(&whole, br#""resultType":"complete""#) } else { whole }
+    }
+
     /// Adds what every modern result carries.
     pub fn sign(&self, result: &mut Map<String, Value>, revision: &Revision) {
         if revision.result_type {
@@ -86,9 +107,12 @@ impl Identity {
         }
     }
 
-    /// `listChanged` is absent as long as colibri sends no such notification.
+    /// `listChanged` is there if the list can change: if there are servers.
     fn capabilities(&self, revision: &Revision) -> Value {
         let mut capabilities = json!({ "tools": {} });
+        if self.servers && revision.family == Family::Legacy {
+            capabilities["tools"]["listChanged"] = Value::from(true);
+        }
         if revision.set_level {
             capabilities["logging"] = json!({});
         }
@@ -136,6 +160,16 @@ pub fn failure(id: Option<&Id>, error: &Error) -> Bytes {
     framed(id.map_or("null", Id::raw), "error", &raw)
 }
 
+/// A server's error, as it came.
+pub fn relayed(id: &Id, error: &[u8]) -> Bytes {
+    framed(id.raw(), "error", error)
+}
+
+/// The notification that the list of tools is no longer what it was.
+pub fn list_changed() -> Bytes {
+    Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#)
+}
+
 /// The answers to a batch, as one frame.
 pub fn batch(answers: &[Bytes]) -> Bytes {
     let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum::<usize>() + 1);
@@ -169,7 +203,12 @@ mod tests {
     use super::*;
 
     fn identity() -> Identity {
-        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned(), skills: false }
+        Identity {
+            version: "1.2.3".to_owned(),
+            instructions: "be kind".to_owned(),
+            skills: false,
+            servers: false,
+        }
     }
 
     fn parsed(raw: &[u8]) -> Value {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::domain::tool::{Annotations, Definition};
+use crate::domain::tool::{Annotations, Definition, Listed};
 
 use super::answer::{Identity, cache_hints, write};
 use super::error::Error;
@@ -20,10 +20,10 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Tells a cursor of ours from any other base64.
 const CURSOR_PREFIX: &str = "after:";
 
-/// The result of `tools/list`, as raw JSON. `definitions` are ordered by name. A page holds at least
-/// one tool, however large it is.
+/// The result of `tools/list`, as raw JSON. `listed` is ordered by name. A page holds at least one
+/// tool, however large it is.
 pub fn tools(
-    definitions: &[Definition],
+    listed: &[Listed],
     cursor: Option<&str>,
     identity: &Identity,
     revision: &Revision,
@@ -34,18 +34,21 @@ pub fn tools(
             let last = decode(cursor).ok_or_else(|| {
                 Error::invalid_params("invalid cursor: use `nextCursor` of the page before, unchanged")
             })?;
-            definitions.partition_point(|definition| *definition.name <= *last)
+            listed.partition_point(|tool| **tool.name() <= *last)
         }
         None => 0,
     };
     let mut out = br#"{"tools":["#.to_vec();
     let mut shown = 0;
-    for definition in &definitions[start..] {
+    for tool in &listed[start..] {
         let before = out.len();
         if shown > 0 {
             out.push(b',');
         }
-        write(&mut out, &Shown::of(definition, revision));
+        match tool {
+            Listed::Native(definition) => write(&mut out, &Shown::of(definition, revision)),
+            Listed::Proxied { definition, .. } => out.extend_from_slice(definition),
+        }
         if shown > 0 && out.len() > page_bytes_max {
             out.truncate(before);
             break;
@@ -54,8 +57,8 @@ pub fn tools(
     }
     out.push(b']');
     let mut rest = Map::new();
-    if start + shown < definitions.len() {
-        let last = &definitions[start + shown - 1].name;
+    if start + shown < listed.len() {
+        let last = listed[start + shown - 1].name();
         rest.insert("nextCursor".to_owned(), Value::from(encode(last)));
     }
     cache_hints(&mut rest, revision);
@@ -109,13 +112,16 @@ fn decode(cursor: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
     use serde_json::json;
 
     use super::super::revision::{MODERN, REVISIONS};
     use super::*;
 
-    fn definition(name: &str) -> Definition {
-        Definition {
+    fn definition(name: &str) -> Listed {
+        Listed::Native(Arc::new(Definition {
             name: name.into(),
             title: "Title".to_owned(),
             description: "what it does".to_owned(),
@@ -127,11 +133,12 @@ mod tests {
                 idempotent: true,
                 open_world: false,
             },
-        }
+        }))
     }
 
-    fn page(definitions: &[Definition], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
+    fn page(definitions: &[Listed], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
         serde_json::from_slice(&tools(definitions, cursor, &identity, revision, bytes).unwrap()).unwrap()
     }
 
@@ -160,9 +167,21 @@ mod tests {
                     break;
                 }
             }
-            let expected: Vec<_> = all.iter().map(|tool| tool.name.to_string()).collect();
+            let expected: Vec<_> = all.iter().map(|tool| tool.name().to_string()).collect();
             assert_eq!(seen, expected);
         }
+    }
+
+    /// PR-3: a server's definition is passed on byte for byte, between colibri's own.
+    #[test]
+    fn a_servers_definition_is_passed_on_as_it_is() {
+        let raw = r#"{ "name":"s__t", "x": 1.50, "inputSchema":{"type":"object"} }"#;
+        let proxied = Listed::Proxied { name: "s__t".into(), definition: Bytes::from_static(raw.as_bytes()) };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
+        let listed = [definition("a"), proxied, definition("z")];
+        let page = tools(&listed, None, &identity, &MODERN, PAGE_BYTES_MAX).unwrap();
+        assert!(String::from_utf8(page).unwrap().contains(&format!("}},{raw},{{")));
     }
 
     #[test]
@@ -177,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_cursor_that_is_not_ours_is_minus_32602() {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: false };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
         for cursor in ["", "abc", "é", "YWJj", "YWZ0ZXI6_w"] {
             let refused = tools(&[definition("a")], Some(cursor), &identity, &MODERN, 0).unwrap_err();
             assert_eq!(refused.code, -32602, "{cursor}");

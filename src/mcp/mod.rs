@@ -17,6 +17,7 @@ pub mod headers;
 pub mod lines;
 pub mod lists;
 pub mod params;
+pub mod raw;
 pub mod request;
 pub mod resources;
 pub mod revision;

@@ -96,7 +96,8 @@ mod tests {
     use super::*;
 
     fn answered(method: &str, envelope: &str, revision: &Revision) -> String {
-        let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: true };
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: true, servers: false };
         match result(method, envelope.as_bytes(), "some-id", &identity, revision) {
             Ok(raw) => String::from_utf8(raw).unwrap(),
             Err(error) => format!("{} {}", error.code, error.message),

@@ -126,6 +126,15 @@ pub fn scan(frame: &[u8]) -> Result<Shape, NotJson> {
     Scanner::new(frame).run()
 }
 
+/// The length of the plain text that a string goes on with; nothing if it never ends. Most bytes of a
+/// large frame are looked at here, so each of the two passes is one that processors do by the block.
+fn plain_text(bytes: &[u8]) -> Option<usize> {
+    let end = memchr::memchr2(b'"', b'\\', bytes);
+    let text = &bytes[..end.unwrap_or(bytes.len())];
+    let lowest = text.iter().fold(u8::MAX, |lowest, byte| lowest.min(*byte));
+    if lowest < b' ' { text.iter().position(|byte| *byte < b' ') } else { end }
+}
+
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -277,7 +286,7 @@ impl<'a> Scanner<'a> {
         let mut escaped = false;
         loop {
             let rest = &self.bytes[self.at..];
-            let Some(plain) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) else {
+            let Some(plain) = plain_text(rest) else {
                 self.at = self.bytes.len();
                 return Err(self.fail("a string has no end"));
             };

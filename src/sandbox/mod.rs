@@ -1,36 +1,48 @@
 //! The only place where a process starts, and where it ends.
 //!
-//! Owns: children, their process groups, their last words, and that no group is left behind by a close.
-//! Must not know: what a child is for, or which protocol it speaks.
+//! Owns: children, what they may touch and use, their last words, and that nothing is left behind.
+//! Must not know: what a child is for, or which protocol it speaks; configuration.
 //!
-//! Today a child has a process group of its own, an environment that was chosen for it, and nothing
-//! else of colibri's. What leaves its group (`setsid`) is not followed, and nothing ends the group if
-//! colibri itself is killed; limits and isolation come on top of this.
+//! ```text
+//! colibri ──posix_spawn──▶ helper ──fork──▶ init ──fork──▶ the program and all it starts
+//!    └───────── line ─────────┴──────────────┘
+//! ```
+//!
+//! The helper is this program under another name (`helper/`). It makes the namespaces and starts the
+//! init, which covers files, executes the program, watches its tree, and kills and reaps it. The line
+//! between colibri and the init is the lifeline: when either end is gone, however it went, the tree is
+//! killed. Layers are data (`policy.rs`); one that is missing refuses the program, unless the policy
+//! allows for it.
 
-use std::collections::VecDeque;
+pub mod browser;
+#[cfg(target_os = "linux")]
+mod examine;
+mod group;
+#[cfg(target_os = "linux")]
+mod helper;
+#[cfg(target_os = "linux")]
+mod launch;
+mod life;
+pub mod policy;
+mod tail;
+#[cfg(target_os = "linux")]
+mod wire;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::process::ExitCode;
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::AsyncReadExt;
-use tokio::process::{Child as Process, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-/// How much of a child's stderr is kept to explain its end.
-pub const STDERR_TAIL_BYTES_MAX: usize = 8 << 10;
+#[cfg(target_os = "linux")]
+pub use examine::examine;
+pub use life::Life;
+pub use policy::{Layer, Level, Policy};
+pub use tail::STDERR_TAIL_BYTES_MAX;
 
-/// A child whose stdin has ended may leave by itself for this long …
-const LEAVE_GRACE: Duration = Duration::from_millis(500);
-
-/// … and after SIGTERM for this long; then it is killed.
-const TERM_GRACE: Duration = Duration::from_millis(500);
-
-/// How often it is looked whether a killed group is gone.
-const GONE_POLL: Duration = Duration::from_millis(2);
+use tail::Tail;
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,146 +68,125 @@ pub struct Child {
     pub life: Life,
 }
 
-/// A cheap handle to a child's life. Its task owns the process, and ends the whole group with it.
-#[derive(Clone, Debug)]
-pub struct Life {
-    end: mpsc::Sender<()>,
-    ended: watch::Receiver<Option<ExitStatus>>,
-    last_words: Arc<Mutex<Tail>>,
-    /// The process id, for people.
-    pub pid: u32,
+/// To be called first in `main`, before there is a second thread. Where the program was started as the
+/// helper it does the helper's work and returns its exit code; elsewhere it makes this program the
+/// helper of what it will start.
+pub fn enter() -> Option<ExitCode> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut words = std::env::args_os();
+        if words.next().is_some_and(|name| name == wire::HELPER_NAME) {
+            return Some(helper::main());
+        }
+        if words.next().is_some_and(|word| word == wire::CANARY) {
+            return Some(helper::canary::main());
+        }
+        // The very program that runs, even if its file has been replaced since.
+        launch::set_helper("/proc/self/exe".into());
+    }
+    None
 }
 
-/// Starts a child in a process group of its own: `npx` forks, and the group is what must die.
-#[expect(clippy::disallowed_methods, reason = "this is the door")]
+/// Names another program as the helper: one whose `main` calls [`enter`]. For a program that cannot do
+/// so itself. The first call counts.
+pub fn use_helper(program: PathBuf) {
+    #[cfg(target_os = "linux")]
+    launch::set_helper(program);
+    #[cfg(not(target_os = "linux"))]
+    drop(program);
+}
+
+/// Starts a child with nothing taken from it. It ends with colibri, whatever it does, where there is a
+/// helper; elsewhere its process group does.
 pub fn start(spec: &Spec) -> std::io::Result<Child> {
-    let mut command = Command::new(&spec.program);
-    command
-        .args(&spec.arguments)
-        .env_clear()
-        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    if let Some(directory) = &spec.directory {
-        command.current_dir(directory);
+    start_under(spec, &Policy::off())
+}
+
+/// Starts a child under a policy. What cannot be held is refused: here if it is known at once, else the
+/// program never runs and [`Life::how_it_ended`] says why.
+pub fn start_under(spec: &Spec, policy: &Policy) -> std::io::Result<Child> {
+    #[cfg(target_os = "linux")]
+    if let Some(helper) = launch::helper() {
+        return start_launched(helper, spec, policy);
     }
-    let mut process = command.spawn()?;
-    let pid = process.id().expect("a child that was just started has not been waited for");
-    let piped = "the pipe was asked for above";
-    let (stdin, stdout) = (process.stdin.take().expect(piped), process.stdout.take().expect(piped));
-    let stderr = process.stderr.take().expect(piped);
-    let last_words = Arc::new(Mutex::new(Tail::default()));
+    group::refuse(policy)?;
+    start_group(spec)
+}
+
+const PIPED: &str = "the pipe was asked for";
+
+#[cfg(target_os = "linux")]
+fn start_launched(helper: &std::path::Path, spec: &Spec, policy: &Policy) -> std::io::Result<Child> {
+    use std::process::Stdio;
+    let (stdin, ours) = std::io::pipe()?;
+    let streams = launch::Streams { stdin: stdin.into(), stdout: Stdio::piped(), stderr: Stdio::piped() };
+    let mut launched = launch::launch(helper, spec, policy, streams)?;
+    let ours = std::process::ChildStdin::from(std::os::fd::OwnedFd::from(ours));
+    let stdin = ChildStdin::from_std(ours)?;
+    let stdout = launched.process.stdout.take().expect(PIPED);
+    Ok(Child { stdin, stdout, life: keep(launched) })
+}
+
+/// Runs a child on colibri's own standard streams, for `colibri run`.
+#[cfg(target_os = "linux")]
+pub fn run_under(spec: &Spec, policy: &Policy) -> std::io::Result<Life> {
+    use std::os::fd::AsFd;
+    use std::process::Stdio;
+    let helper = launch::helper().ok_or(std::io::ErrorKind::Unsupported)?;
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let streams = launch::Streams { stdin, stdout: Stdio::inherit(), stderr: Stdio::inherit() };
+    Ok(keep(launch::launch(helper, spec, policy, streams)?))
+}
+
+/// Runs a child on colibri's own standard streams: not here.
+#[cfg(not(target_os = "linux"))]
+pub fn run_under(_: &Spec, _: &Policy) -> std::io::Result<Life> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "there is no sandbox on this platform"))
+}
+
+/// Whether each layer holds here, and if not, why: none does.
+#[cfg(not(target_os = "linux"))]
+pub async fn examine() -> Vec<(Layer, Result<(), String>)> {
+    Layer::ALL.map(|layer| (layer, Err("there is no sandbox on this platform".to_owned()))).into()
+}
+
+/// Gives a launched child a task of its own.
+#[cfg(target_os = "linux")]
+fn keep(mut launched: launch::Launched) -> Life {
+    let pid = launched.process.id().expect("a child that was just started has not been waited for");
+    let last_words = Tail::default();
     let (end, asked) = mpsc::channel(1);
     let (publish, ended) = watch::channel(None);
-    let listening = tokio::spawn(listen(stderr, Arc::clone(&last_words)));
+    let (tell, lacking) = watch::channel(None);
+    let words = last_words.clone();
+    let listening = launched.process.stderr.take().map(|stderr| tokio::spawn(words.listen(stderr)));
+    let words = last_words.clone();
     tokio::spawn(async move {
-        let status = live(process, pid, asked).await;
-        // What the child said last is read before its end is told; a grandchild that holds the pipe
-        // is dead by now, so this ends.
-        let _ = timeout(TERM_GRACE, listening).await;
-        publish.send_replace(Some(status));
-    });
-    Ok(Child { stdin, stdout, life: Life { end, ended, last_words, pid } })
-}
-
-impl Life {
-    /// Waits for the end.
-    pub async fn ended(&self) -> ExitStatus {
-        let mut ended = self.ended.clone();
-        let status = ended.wait_for(Option::is_some).await.map(|status| *status);
-        status.ok().flatten().unwrap_or_default()
-    }
-
-    /// Ends the child and its group, if they have not ended; returns when they have.
-    pub async fn end(&self) -> ExitStatus {
-        // Full means that somebody asked before.
-        let _ = self.end.try_send(());
-        self.ended().await
-    }
-
-    /// The end of what the child wrote to stderr.
-    pub fn last_words(&self) -> String {
-        self.last_words.lock().expect("nothing panics while it holds the tail").text()
-    }
-}
-
-/// Waits for the child to end, or ends it: it may leave by itself, then it is asked, then killed.
-/// Whatever of its group is left is killed too, and the child is reaped.
-async fn live(mut process: Process, pid: u32, mut asked: mpsc::Receiver<()>) -> ExitStatus {
-    let group = Group(i32::try_from(pid).ok().and_then(Pid::from_raw));
-    let left = tokio::select! {
-        status = process.wait() => Some(status),
-        _ = asked.recv() => timeout(LEAVE_GRACE, process.wait()).await.ok(),
-    };
-    let status = if let Some(status) = left {
-        status
-    } else {
-        group.signal(Signal::TERM);
-        let left = timeout(TERM_GRACE, process.wait()).await;
-        group.signal(Signal::KILL);
-        match left {
-            Ok(status) => status,
-            Err(_) => process.wait().await,
+        let whole = launch::live(launched, asked, tell, words).await;
+        // What the child said last is read before its end is told; nobody is left who holds the pipe.
+        if let Some(listening) = listening {
+            let _ = timeout(life::TERM_GRACE, listening).await;
         }
-    };
-    group.end().await;
-    status.unwrap_or_default()
+        publish.send_replace(Some(whole));
+    });
+    Life { end, ended, lacking, last_words, pid }
 }
 
-/// The child and whatever it started. Killed when the child has ended, and also when nobody waits
-/// for that any more: a runtime that stops takes the group with it.
-struct Group(Option<Pid>);
-
-impl Group {
-    /// Kills whatever is left, and waits until it is gone: the kernel takes a moment after the signal.
-    async fn end(&self) {
-        self.signal(Signal::KILL);
-        let is_left = || self.0.is_some_and(|group| test_kill_process_group(group).is_ok());
-        let gone = async {
-            while is_left() {
-                tokio::time::sleep(GONE_POLL).await;
-            }
-        };
-        // Zombies that nobody reaps look alive; they are not waited for longer than this.
-        let _ = timeout(TERM_GRACE, gone).await;
-    }
-
-    fn signal(&self, signal: Signal) {
-        // Nobody left to hear it is what was wanted.
-        let _ = self.0.map(|group| kill_process_group(group, signal));
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-    }
-}
-
-async fn listen(mut stderr: ChildStderr, last_words: Arc<Mutex<Tail>>) {
-    let mut buffer = vec![0; STDERR_TAIL_BYTES_MAX];
-    while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-        last_words.lock().expect("nothing panics while it holds the tail").push(&buffer[..length]);
-    }
-}
-
-/// The last [`STDERR_TAIL_BYTES_MAX`] bytes of a stream.
-#[derive(Debug, Default)]
-struct Tail(VecDeque<u8>);
-
-impl Tail {
-    fn push(&mut self, bytes: &[u8]) {
-        let fresh = &bytes[bytes.len().saturating_sub(STDERR_TAIL_BYTES_MAX)..];
-        let over = (self.0.len() + fresh.len()).saturating_sub(STDERR_TAIL_BYTES_MAX);
-        self.0.drain(..over);
-        self.0.extend(fresh);
-    }
-
-    fn text(&self) -> String {
-        let bytes: Vec<u8> = self.0.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
+fn start_group(spec: &Spec) -> std::io::Result<Child> {
+    let mut process = group::spawn(spec)?;
+    let pid = process.id().expect("a child that was just started has not been waited for");
+    let (stdin, stdout) = (process.stdin.take().expect(PIPED), process.stdout.take().expect(PIPED));
+    let stderr = process.stderr.take().expect(PIPED);
+    let last_words = Tail::default();
+    let (end, asked) = mpsc::channel(1);
+    let (publish, ended) = watch::channel(None);
+    let lacking = watch::channel(Some(std::collections::BTreeSet::new())).1;
+    let listening = tokio::spawn(last_words.clone().listen(stderr));
+    tokio::spawn(async move {
+        let whole = group::live(process, asked).await;
+        // A grandchild that holds the pipe is dead by now, so this ends.
+        let _ = timeout(life::TERM_GRACE, listening).await;
+        publish.send_replace(Some(whole));
+    });
+    Ok(Child { stdin, stdout, life: Life { end, ended, lacking, last_words, pid } })
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +43,7 @@ struct Input {
 /// What a connection waits for.
 enum Event {
     Line(Line),
+    ListChanged,
     End(Ended),
 }
 
@@ -68,14 +69,20 @@ impl<P: CallPath> Connection<P> {
 
     /// Serves until one side ends it, then lets the calls in flight end.
     pub(super) async fn run(mut self, stop: CancellationToken) -> Ended {
+        let mut changes = self.calls.list_changes();
         let ended = loop {
             let event = tokio::select! {
                 biased;
                 ended = ending(&self.outbox, &stop) => Event::End(ended),
+                () = changed(&mut changes) => Event::ListChanged,
                 event = next_event(&self.outbox, &mut self.input) => event,
             };
             match event {
                 Event::Line(line) => self.take(line, &stop).await,
+                Event::ListChanged if self.session.hears_changes() => {
+                    self.outbox.push(answer::list_changed());
+                }
+                Event::ListChanged => {}
                 Event::End(ended) => break ended,
             }
         };
@@ -150,7 +157,7 @@ impl<P: CallPath> Connection<P> {
     /// Does what a message asks, as far as it is done at once. `bytes` is what it keeps in memory: its
     /// arguments are a slice of the frame, so all of the frame.
     async fn begin(&mut self, message: Message, bytes: usize, stop: &CancellationToken) -> Option<Pending> {
-        match self.session.accept(message, &|| self.calls.definitions()) {
+        match self.session.accept(message, &|| self.calls.listed()) {
             Step::Silence => None,
             Step::Answer(answer) => Some(Pending::Ready(answer)),
             Step::Cancel(id) => {
@@ -229,6 +236,13 @@ async fn ending(outbox: &Outbox, stop: &CancellationToken) -> Ended {
     }
 }
 
+/// Returns when the list of tools has changed; never, once it cannot change any more.
+async fn changed(changes: &mut watch::Receiver<u64>) {
+    if changes.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// The next line, once there is room for an answer to it.
 async fn next_event(outbox: &Outbox, input: &mut Input) -> Event {
     outbox.room().await;
@@ -276,6 +290,8 @@ async fn run_call(
     let failure = |error| answer::failure(Some(&id), &error);
     Some(match reply {
         Ok(Reply::Envelope { body, is_error }) => answering.envelope(&id, &body, is_error, &correlation_id),
+        Ok(Reply::Result { body }) => answering.result(&id, &body, &correlation_id),
+        Ok(Reply::Error { raw }) => answer::relayed(&id, &raw),
         Ok(Reply::UnknownTool { message }) => failure(Error::invalid_params(message)),
         // Not by the client, or nothing would be wanted.
         Ok(Reply::Cancelled) => failure(Error::internal("colibri is stopping: the call was cancelled")),

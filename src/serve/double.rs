@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::call::{Call, Caller, Reply};
 use crate::domain::audit::CallId;
 use crate::domain::clock::{Moment, Timestamp};
-use crate::domain::tool::{Annotations, Definition};
+use crate::domain::tool::{Annotations, Definition, Listed};
 
 use super::CallPath;
 
@@ -22,17 +22,23 @@ use super::CallPath;
 pub(super) struct Double {
     /// Each permit lets one `gate` through.
     pub(super) gate: Arc<Semaphore>,
+    /// A new number says that the list has changed.
+    pub(super) changes: watch::Sender<u64>,
 }
 
 impl Double {
     pub(super) fn new() -> Self {
-        Self { gate: Arc::new(Semaphore::new(0)) }
+        Self { gate: Arc::new(Semaphore::new(0)), changes: watch::Sender::new(0) }
     }
 }
 
 impl CallPath for Double {
-    fn definitions(&self) -> Arc<[Definition]> {
-        ["echo", "gate"].map(definition).into()
+    fn listed(&self) -> Arc<[Listed]> {
+        ["echo", "gate"].map(|name| Listed::Native(Arc::new(definition(name)))).into()
+    }
+
+    fn list_changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     fn arrival(

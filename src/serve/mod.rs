@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, Caller, Calls, Reply};
 use crate::domain::log::Logger;
-use crate::domain::tool::Definition;
+use crate::domain::tool::Listed;
 use crate::mcp::answer::Identity;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 
@@ -105,7 +106,10 @@ pub struct Settings {
 /// one that panics, hangs or refuses at will.
 pub trait CallPath: Clone + Send + Sync + 'static {
     /// What may be called, ordered by name.
-    fn definitions(&self) -> Arc<[Definition]>;
+    fn listed(&self) -> Arc<[Listed]>;
+
+    /// Changes whenever that list does.
+    fn list_changes(&self) -> watch::Receiver<u64>;
 
     /// A fresh call, named and timed.
     fn arrival(
@@ -121,8 +125,12 @@ pub trait CallPath: Clone + Send + Sync + 'static {
 }
 
 impl CallPath for Calls {
-    fn definitions(&self) -> Arc<[Definition]> {
-        Calls::definitions(self)
+    fn listed(&self) -> Arc<[Listed]> {
+        Calls::listed(self)
+    }
+
+    fn list_changes(&self) -> watch::Receiver<u64> {
+        Calls::list_changes(self)
     }
 
     fn arrival(

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Caller};
 use crate::domain::audit::Principal;
-use crate::domain::tool::Definition;
+use crate::domain::tool::Listed;
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
@@ -87,6 +87,11 @@ impl Answering {
         }
     }
 
+    /// The answer to a call of a server's tool: its result as it came.
+    pub(super) fn result(&self, id: &Id, result: &Bytes, correlation_id: &str) -> Bytes {
+        answer::success(id, &self.identity.passed_on(result, correlation_id, self.revision))
+    }
+
     /// The call that is asked for: what names a method is no call of a tool, and the other way round.
     pub(super) fn call(&self, call: Call) -> Call {
         if self.method.is_some() { call.of_method() } else { call }
@@ -104,7 +109,7 @@ enum Outcome {
 type Params<'a> = Option<&'a Bytes>;
 
 /// Where the list of tools comes from; asked only if it is needed.
-type Definitions<'a> = &'a dyn Fn() -> Arc<[Definition]>;
+type Lister<'a> = &'a dyn Fn() -> Arc<[Listed]>;
 
 impl Session {
     pub(super) fn new(identity: Arc<Identity>, user: String) -> Self {
@@ -116,21 +121,25 @@ impl Session {
         self.legacy.as_ref().is_some_and(|peer| peer.revision.batching)
     }
 
+    /// Whether the client is to be told when the list of tools has changed: one that has begun a session.
+    /// The newer family asks again when what it was told has become old.
+    pub(super) fn hears_changes(&self) -> bool {
+        self.legacy.is_some()
+    }
+
     /// What a message leads to.
-    pub(super) fn accept(&mut self, message: Message, definitions: Definitions<'_>) -> Step {
+    pub(super) fn accept(&mut self, message: Message, lister: Lister<'_>) -> Step {
         match message {
-            Message::Request { id, method, params } => {
-                match self.request(&method, params.as_ref(), definitions) {
-                    Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
-                    Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
-                    Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
-                    Ok(Outcome::Method(peer, method, arguments)) => {
-                        let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
-                        Step::Call(self.ask(id, peer, call, Some(method)))
-                    }
-                    Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
+            Message::Request { id, method, params } => match self.request(&method, params.as_ref(), lister) {
+                Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
+                Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
+                Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
+                Ok(Outcome::Method(peer, method, arguments)) => {
+                    let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
+                    Step::Call(self.ask(id, peer, call, Some(method)))
                 }
-            }
+                Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
+            },
             Message::Notification { method, params } if method == "notifications/cancelled" => {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
@@ -140,17 +149,12 @@ impl Session {
         }
     }
 
-    fn request(
-        &mut self,
-        method: &str,
-        params: Params<'_>,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn request(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
         let meta = params::meta(params)?;
         if meta.version.is_some() {
-            self.modern(method, params, meta, definitions)
+            self.modern(method, params, meta, lister)
         } else {
-            self.legacy(method, params, definitions)
+            self.legacy(method, params, lister)
         }
     }
 
@@ -159,7 +163,7 @@ impl Session {
         method: &str,
         params: Params<'_>,
         meta: Meta,
-        definitions: Definitions<'_>,
+        lister: Lister<'_>,
     ) -> Result<Outcome, Error> {
         let version = meta.version.unwrap_or_default();
         let revision = known(&version, Family::Modern).ok_or_else(|| Error::unsupported_version(&version))?;
@@ -168,18 +172,13 @@ impl Session {
         }
         match method {
             "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
-            "tools/list" => self.list(params, revision, definitions),
+            "tools/list" => self.list(params, revision, lister),
             "tools/call" => Ok(Outcome::Call(self.peer(revision, meta.client), params::tool_call(params)?)),
             _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
         }
     }
 
-    fn legacy(
-        &mut self,
-        method: &str,
-        params: Params<'_>,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn legacy(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
         match (method, &self.legacy) {
             ("initialize", None) => self.initialize(params),
             ("initialize", Some(_)) => Err(Error::invalid_request("the session has already begun")),
@@ -187,7 +186,7 @@ impl Session {
             (_, None) => Err(Error::invalid_params(NOT_BEGUN)),
             // Checked and not kept: colibri sends no log messages that a level could hold back.
             ("logging/setLevel", Some(_)) => params::level(params).map(|_| empty()),
-            ("tools/list", Some(peer)) => self.list(params, peer.revision, definitions),
+            ("tools/list", Some(peer)) => self.list(params, peer.revision, lister),
             ("tools/call", Some(peer)) => Ok(Outcome::Call(peer.clone(), params::tool_call(params)?)),
             (_, Some(peer)) => self.resources(method, params, peer.revision, || peer.clone()),
         }
@@ -219,14 +218,9 @@ impl Session {
         Ok(Outcome::Value(self.identity.initialize(revision)))
     }
 
-    fn list(
-        &self,
-        params: Params<'_>,
-        revision: &Revision,
-        definitions: Definitions<'_>,
-    ) -> Result<Outcome, Error> {
+    fn list(&self, params: Params<'_>, revision: &Revision, lister: Lister<'_>) -> Result<Outcome, Error> {
         let cursor = params::cursor(params)?;
-        let page = lists::tools(&definitions(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
+        let page = lists::tools(&lister(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
         page.map(Outcome::Raw)
     }
 

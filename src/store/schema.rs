@@ -5,10 +5,11 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../../migrations/sqlite/0001_ledger.sql"),
     include_str!("../../migrations/sqlite/0002_work.sql"),
     include_str!("../../migrations/sqlite/0003_skills.sql"),
+    include_str!("../../migrations/sqlite/0004_servers.sql"),
 ];
 
 /// The schema version this colibri writes.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::domain::audit::AuditTrouble;
 use crate::domain::clock::Clock;
-use crate::domain::health::{LedgerFacts, Status, judge};
+use crate::domain::health::{LedgerFacts, ServerFacts, Status, judge};
 use crate::domain::mode::Mode;
 use crate::store::{Phase, SCHEMA_VERSION, Store, StoreError};
 
@@ -35,6 +35,8 @@ pub struct Facts {
     pub admitted: watch::Receiver<Vec<Arc<str>>>,
     /// The last time a record could not be written.
     pub trouble: watch::Receiver<Option<AuditTrouble>>,
+    /// How each server behind colibri is.
+    pub servers: watch::Receiver<Vec<ServerFacts>>,
 }
 
 impl Facts {
@@ -134,6 +136,15 @@ struct Server {
     name: String,
     state: String,
     tools: u64,
+    /// What went wrong last, and what is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+impl From<ServerFacts> for Server {
+    fn from(ServerFacts { name, state, tools, trouble, .. }: ServerFacts) -> Self {
+        Self { name, state: state.to_owned(), tools, trouble }
+    }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -159,9 +170,10 @@ impl Facts {
 
     async fn health(&self) -> Health {
         let trouble = self.trouble.borrow().clone();
+        let servers = self.servers.borrow().clone();
         let ledger_facts = self.store.as_ref().map(ledger_facts);
         let (mut status, mut reasons) =
-            judge(ledger_facts.as_ref(), trouble.as_ref().map(|trouble| &*trouble.message));
+            judge(ledger_facts.as_ref(), trouble.as_ref().map(|trouble| &*trouble.message), &servers);
         let mut ledger = None;
         if let Some(store) = &self.store {
             match read_ledger(store.clone()).await {
@@ -189,7 +201,7 @@ impl Facts {
             },
             tools: self.admitted.borrow().iter().map(ToString::to_string).collect(),
             ledger,
-            servers: Vec::new(),
+            servers: servers.into_iter().map(Server::from).collect(),
             skills: skills.map(|Count { skills, errors, warnings }| FoundSkills {
                 count: skills,
                 errors,

@@ -226,11 +226,15 @@ impl Drop for Colibri {
     }
 }
 
-/// CO-12: a line of stdout is an answer, or an array of them, and nothing else.
+/// CO-12: a line of stdout is an answer, or an array of them, or word that the list of tools has changed, and
+/// nothing else.
 fn frame(line: &str) -> Value {
     let value: Value =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("stdout carries {line:?}: {error}"));
     assert!(line.ends_with('\n'), "a frame was cut: {line:?}");
+    if value["method"] == "notifications/tools/list_changed" {
+        return value;
+    }
     let answers = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
     assert!(!answers.is_empty(), "an empty batch");
     for answer in answers {

@@ -74,7 +74,7 @@ impl Client {
 }
 
 fn identity() -> Identity {
-    Identity { version: "1".to_owned(), instructions: String::new(), skills: false }
+    Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false }
 }
 
 fn call(id: u32, tool: &str) -> String {

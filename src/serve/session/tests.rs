@@ -11,8 +11,12 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
     "capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}"#;
 
 fn session() -> Session {
-    let identity =
-        Identity { version: "1.2.3".to_owned(), instructions: "be kind".to_owned(), skills: false };
+    let identity = Identity {
+        version: "1.2.3".to_owned(),
+        instructions: "be kind".to_owned(),
+        skills: false,
+        servers: false,
+    };
     Session::new(Arc::new(identity), "ada".to_owned())
 }
 
@@ -26,7 +30,7 @@ fn begun() -> Session {
 /// `cancel ID`, or nothing.
 fn say(session: &mut Session, frame: &str) -> String {
     let Frame::Single(message) = read(&Bytes::copy_from_slice(frame.as_bytes())) else { panic!("a batch") };
-    match session.accept(message, &|| Double::new().definitions()) {
+    match session.accept(message, &|| Double::new().listed()) {
         Step::Silence => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
         Step::Call(asked) => {
@@ -115,7 +119,8 @@ fn a_modern_request_stands_for_itself() {
 /// SU-12: the methods of skills become calls of hidden tools, with nothing of the request's own `_meta`.
 #[test]
 fn skills_are_read_by_calls_where_they_are_offered() {
-    let identity = Identity { version: "1".to_owned(), instructions: String::new(), skills: true };
+    let identity =
+        Identity { version: "1".to_owned(), instructions: String::new(), skills: true, servers: false };
     let mut session = Session::new(Arc::new(identity), "ada".to_owned());
     let read = json!({ "uri": "skill://a/b", "other": [1] });
     assert_eq!(

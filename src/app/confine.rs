@@ -1,0 +1,192 @@
+//! From a server's configuration to the policy it runs under. What cannot be held as it is written is
+//! refused here, before anything starts.
+//!
+//! Owns: the meeting of `config` and `sandbox`, neither of which knows the other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{Isolation, Loaded, Network as Hosts, NetworkWhole, SandboxLevel, ServerConfig};
+use crate::sandbox::policy::{Files, Limits, Network};
+use crate::sandbox::{Layer, Level, Policy};
+
+/// Resident memory of a process that lives as long as one call.
+const CALL_MEMORY_BYTES: u64 = 256 << 20;
+
+/// A call may keep as many processors busy for as long as it may take.
+const CALL_PROCESSORS: u32 = 2;
+
+/// What a server's paths are relative to.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// The folder of the file that configures it.
+    pub folder: &'a Path,
+    /// What `~` stands for.
+    pub home: Option<&'a Path>,
+    /// What no server may reach: see [`own_places`].
+    pub own: &'a [OsString],
+}
+
+/// The policy of a server, or what is wrong with its configuration.
+pub fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Policy, String> {
+    let level = match server.sandbox.level {
+        SandboxLevel::Off => return Ok(Policy::off()),
+        SandboxLevel::Standard => Level::Standard,
+        SandboxLevel::Strict => Level::Strict,
+    };
+    let known = || Layer::ALL.map(Layer::name).join(", ");
+    let layer = |name: &String| {
+        Layer::named(name).ok_or_else(|| {
+            format!("sandbox.allowDegraded: there is no layer `{name}`; the layers are {}", known())
+        })
+    };
+    let allow_degraded = server.sandbox.allow_degraded.iter().map(layer).collect::<Result<_, _>>()?;
+    let written = &server.sandbox.filesystem;
+    let resolve =
+        |paths: &[String]| paths.iter().map(|path| resolve(path, places)).collect::<Result<Vec<_>, _>>();
+    let mut files = Files {
+        hidden: resolve(&written.deny_read)?,
+        read_only: resolve(&written.deny_write)?,
+        allow_read: resolve(&written.allow_read)?,
+        allow_write: resolve(&written.allow_write)?,
+    };
+    let policy = Policy { level, allow_degraded, ..Policy::default() };
+    if policy.allow_degraded.contains(&Layer::Namespace)
+        && !(files.hidden.is_empty() && files.read_only.is_empty())
+    {
+        return Err("sandbox.filesystem: denyRead and denyWrite need the layer `namespace`, which \
+                    allowDegraded lets be missing; leave out one or the other"
+            .to_owned());
+    }
+    files.hidden.extend_from_slice(places.own);
+    Ok(Policy { limits: limits_of(server), files, network: network_of(server)?, ..policy })
+}
+
+/// colibri's own files: the data folder whole, the database and what lies beside it, and every
+/// configuration file, by its folder where the folder is colibri's own.
+pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
+    let config = &loaded.config;
+    let mut places = vec![config.data_dir.clone()];
+    let folder = config.database.parent().unwrap_or(Path::new("."));
+    let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
+    let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let beside = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
+    places.extend(beside.map(|entry| entry.path()));
+    places.extend(loaded.files.iter().filter(|looked| looked.found).map(|looked| {
+        let own =
+            looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
+        own.unwrap_or(&looked.path).to_owned()
+    }));
+    // A relative database is relative to here.
+    places.iter().filter_map(|place| std::path::absolute(place).ok()).map(PathBuf::into_os_string).collect()
+}
+
+fn resolve(path: &str, places: Places<'_>) -> Result<OsString, String> {
+    if path.contains(['*', '?', '[']) {
+        return Err(format!("sandbox.filesystem: `{path}` is a pattern; name folders or files"));
+    }
+    let resolved = match (path.strip_prefix('~'), places.home) {
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+            home.join(rest.trim_start_matches('/'))
+        }
+        _ => places.folder.join(path),
+    };
+    if resolved.is_absolute() {
+        Ok(resolved.into_os_string())
+    } else {
+        Err(format!("sandbox.filesystem: `{path}` is relative to nothing; write the whole path"))
+    }
+}
+
+fn limits_of(server: &ServerConfig) -> Limits {
+    let (written, usual) = (&server.limits, Limits::default());
+    let is_call = server.isolation == Isolation::Call;
+    let megabytes = |count: Option<u32>| count.map(|count| u64::from(count) << 20);
+    let cpu = written.cpu_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+    let of_a_call = Duration::from_millis(server.timeout.0) * CALL_PROCESSORS;
+    Limits {
+        memory_bytes: megabytes(written.memory_mb).or(if is_call {
+            Some(CALL_MEMORY_BYTES)
+        } else {
+            usual.memory_bytes
+        }),
+        processes: written.processes.or(usual.processes),
+        cpu: cpu.or(is_call.then_some(of_a_call)),
+        wall: None,
+        file_bytes: megabytes(written.file_size_mb).or(usual.file_bytes),
+        open_files: written.open_files.or(usual.open_files),
+    }
+}
+
+fn network_of(server: &ServerConfig) -> Result<Option<Network>, String> {
+    let is_none = match &server.sandbox.network {
+        None => return Ok(None),
+        Some(Hosts::Whole(NetworkWhole::Full)) => return Ok(Some(Network::Full)),
+        Some(Hosts::Whole(NetworkWhole::None)) => true,
+        Some(Hosts::Hosts(hosts)) => hosts.is_empty(),
+        Some(Hosts::Domains(domains)) => {
+            domains.allowed_domains.is_empty() && domains.denied_domains.is_empty()
+        }
+    };
+    if is_none {
+        Ok(Some(Network::None))
+    } else {
+        Err("sandbox.network: single hosts cannot be told apart yet; write \"none\" or \"full\"".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(server: &str) -> Result<Policy, String> {
+        let server: ServerConfig = serde_json::from_str(server).expect("a server");
+        let own = ["/data/colibri".into()];
+        policy_of(&server, Places { folder: Path::new("/project"), home: Some(Path::new("/u")), own: &own })
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_gets_the_usual() {
+        let hidden = vec!["/data/colibri".into()];
+        let usual = Policy { files: Files { hidden, ..Files::default() }, ..Policy::default() };
+        assert_eq!(check(r#"{"command": "x"}"#), Ok(usual));
+        assert_eq!(check(r#"{"command": "x", "sandbox": "off"}"#), Ok(Policy::off()));
+        assert_eq!(check(r#"{"command": "x", "sandbox": "strict"}"#).unwrap().level, Level::Strict);
+    }
+
+    #[test]
+    fn what_is_written_counts() {
+        let policy = check(
+            r#"{"command": "x", "isolation": "call", "timeout": 5000, "limits": {"processes": 7, "fileSizeMb": 3},
+                "sandbox": {"filesystem": {"allowRead": ["~/notes", "docs", "/abs"], "denyRead": ["~"]}, "network": "none",
+                            "allowDegraded": ["landlock"]}}"#,
+        )
+        .unwrap();
+        let paths = |paths: &[&str]| paths.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(policy.files.allow_read, paths(&["/u/notes", "/project/docs", "/abs"]));
+        assert_eq!(policy.files.hidden, paths(&["/u/", "/data/colibri"]));
+        assert_eq!(policy.network, Some(Network::None));
+        assert_eq!(policy.allow_degraded, [Layer::Landlock].into());
+        assert_eq!(policy.limits.memory_bytes, Some(CALL_MEMORY_BYTES));
+        assert_eq!(policy.limits.processes, Some(7));
+        assert_eq!(policy.limits.file_bytes, Some(3 << 20));
+        assert_eq!(policy.limits.cpu, Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn what_cannot_be_held_is_refused() {
+        let refused = |sandbox: &str, expected: &str| {
+            let error = check(&format!(r#"{{"command": "x", "sandbox": {sandbox}}}"#)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        };
+        refused(r#"{"allowDegraded": ["land"]}"#, "there is no layer `land`; the layers are namespace");
+        refused(r#"{"network": ["example.com:443"]}"#, "write \"none\" or \"full\"");
+        refused(r#"{"network": {"deniedDomains": ["example.com"]}}"#, "write \"none\" or \"full\"");
+        refused(r#"{"filesystem": {"allowRead": ["/a/*"]}}"#, "is a pattern");
+        refused(
+            r#"{"filesystem": {"denyRead": ["/a"]}, "allowDegraded": ["namespace"]}"#,
+            "need the layer `namespace`",
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! The servers of a configuration, as the fleet they become.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{self, Config, HealthProbe, RestartPreset, Server, ServerConfig, State};
+use crate::domain::filter::Filter;
+use crate::domain::life::{Delays, Policy, Restart};
+use crate::domain::log::Logger;
+use crate::domain::mode::Mode;
+use crate::domain::names::NAME_CHARS_DEFAULT;
+use crate::fleet::credentials::Credentials;
+use crate::fleet::oauth::Absent;
+use crate::fleet::roster::{Common, Fleet, Member, Start, ToolSettings};
+use crate::fleet::supervisor::{Probe, Settings};
+use crate::mcp::request::Client;
+use crate::store::Store;
+
+use super::oauth::oauth;
+use super::reach::{Families, opener};
+use super::server::Berth;
+
+/// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
+/// for a server.
+pub(super) fn start(config: &Config, store: &Store, berth: Berth, logger: &Logger) -> Option<Fleet> {
+    if config.mode == Mode::Minimal {
+        return None;
+    }
+    let members = config.servers.iter().filter_map(|server| member(server, config, store, logger));
+    let members: Vec<Member> = members.collect();
+    let common = Common {
+        init_concurrency: config.init_concurrency,
+        naming: config.naming,
+        name_chars_max: NAME_CHARS_DEFAULT,
+        reserved: berth.reserved,
+        clock: berth.clock,
+        health: berth.health,
+        logger: logger.clone(),
+    };
+    (!members.is_empty()).then(|| Fleet::start(members, common))
+}
+
+fn member(server: &Server, config: &Config, store: &Store, logger: &Logger) -> Option<Member> {
+    let name = &server.name;
+    let configured = match &server.state {
+        State::Ready(configured) if server.trusted => configured,
+        State::Ready(_) => {
+            logger.warn(format_args!(
+                "[mcp:{name}] not started: its file was found in the working directory and is not trusted"
+            ));
+            return None;
+        }
+        State::Disabled { reason, broken: true } => {
+            logger.warn(format_args!("[mcp:{name}] not started: {reason}"));
+            return None;
+        }
+        State::Disabled { .. } => return None,
+    };
+    let opener = match opener(configured, credentials(server, configured, config, logger)) {
+        Ok(opener) => opener,
+        Err(cause) => {
+            logger.warn(format_args!("[mcp:{name}] not started: {cause}"));
+            return None;
+        }
+    };
+    let filter = match Filter::new(&configured.tools_allowed, &configured.tools_denied) {
+        Ok(filter) => filter,
+        Err(error) => {
+            logger.warn(format_args!("[mcp:{name}] not started: {error}"));
+            return None;
+        }
+    };
+    let client = Client {
+        name: "colibri".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        capabilities: serde_json::json!({}),
+    };
+    let settings = Settings {
+        name: name.as_str().into(),
+        opener,
+        policy: policy(configured),
+        probe: match configured.health_probe {
+            HealthProbe::Ping => Probe::Ping,
+            HealthProbe::ListTools => Probe::ListTools,
+        },
+        probe_timeout: configured.probe_timeout.duration(),
+        connect_timeout: configured.connect_timeout.duration(),
+        client: Arc::new(client),
+        memory: Some(Arc::new(Families::new(store.clone(), configured))),
+    };
+    let tools = configured.tools.iter().map(|(tool, set)| {
+        let timeout = set.timeout.map(config::Millis::duration);
+        (tool.clone(), ToolSettings { timeout, retry: set.retry })
+    });
+    Some(Member {
+        settings,
+        slug: server.slug.as_str().into(),
+        filter,
+        start: match configured.start {
+            config::Start::Eager => Start::Eager,
+            config::Start::OnUse => Start::OnUse,
+        },
+        timeout: configured.timeout.duration(),
+        acquire_timeout: configured.acquire_timeout.duration(),
+        tools: tools.collect(),
+    })
+}
+
+/// What was stored by `colibri auth login`. Nobody is at hand to sign in anew.
+fn credentials(
+    server: &Server,
+    configured: &ServerConfig,
+    config: &Config,
+    logger: &Logger,
+) -> Option<Arc<dyn Credentials>> {
+    let url = configured.url.as_ref()?;
+    let person = Arc::new(Absent);
+    let signed_in = oauth(&server.name, url.value(), Some(configured), &config.data_dir, person, logger);
+    signed_in.ok().map(|signed_in| Arc::new(signed_in) as Arc<dyn Credentials>)
+}
+
+fn policy(configured: &ServerConfig) -> Policy {
+    let set = &configured.restart;
+    let preset = match set.preset {
+        RestartPreset::Default => Restart::preset_default(),
+        RestartPreset::Bounded => Restart::preset_bounded(),
+    };
+    let table = set
+        .delays
+        .as_ref()
+        .map(|delays| Delays::Table(delays.iter().map(|delay| delay.duration()).collect()));
+    let growing = set.exponential.map(|growing| Delays::Exponential {
+        initial: growing.initial.duration(),
+        factor: growing.factor,
+        max: growing.max.duration(),
+    });
+    let restart = Restart {
+        delays: table.or(growing).unwrap_or(preset.delays),
+        max_attempts: set.max_attempts.or(preset.max_attempts),
+        jitter: set.jitter.unwrap_or(preset.jitter),
+        stable: set.stable.map_or(preset.stable, config::Millis::duration),
+    };
+    let interval = configured.probe_interval.duration();
+    Policy { restart, probe_interval: (interval > Duration::ZERO).then_some(interval) }
+}

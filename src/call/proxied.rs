@@ -1,0 +1,128 @@
+//! The same path for a server's tool: validated against the schema its server gave, put on record, sent,
+//! and put on record again. Turns are its server's own business.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::domain::audit::{Enter, Outcome};
+use crate::domain::failure::Failure;
+use crate::domain::provider::{ProviderError, Rule};
+use crate::domain::tool::{Definition, Listed};
+use crate::fleet::catalog::{Catalog, Proxied};
+use crate::fleet::roster::{Calling, Failed, Fleet};
+use crate::mcp::raw::Members;
+
+use super::envelope::{Ended, Form};
+use super::{Call, Path, Refused, Reply, contain, validate};
+
+/// The servers' side of the path.
+pub(super) struct Servers {
+    pub(super) fleet: Fleet,
+    /// Compiled schemas, by tool: made with its first call, and again when its definition has changed.
+    schemas: Mutex<HashMap<Arc<str>, Compiled>>,
+    /// The whole list, and the catalog it was made of.
+    listed: Mutex<(Arc<Catalog>, Arc<[Listed]>)>,
+}
+
+/// The definition it was compiled from, and the schema.
+type Compiled = (Arc<Proxied>, Schema);
+
+/// Nothing if the schema refers to what is not here: then its server alone can check.
+type Schema = Option<Arc<validate::Arguments>>;
+
+impl Servers {
+    pub(super) fn new(fleet: Fleet) -> Self {
+        Self { fleet, schemas: Mutex::default(), listed: Mutex::new((Arc::default(), Arc::default())) }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Proxied>> {
+        self.fleet.catalog().borrow().get(name).cloned()
+    }
+
+    /// Colibri's own tools and the servers', ordered by name; made once for each catalog.
+    pub(super) fn listed(&self, native: &[Definition], admits: impl Fn(&Proxied) -> bool) -> Arc<[Listed]> {
+        let catalog = Arc::clone(&self.fleet.catalog().borrow());
+        let mut listed = self.listed.lock().expect("nothing panics while it holds the list");
+        if listed.1.is_empty() || !Arc::ptr_eq(&listed.0, &catalog) {
+            let native = native.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
+            let proxied = catalog.tools().iter().filter(|tool| admits(tool)).map(|tool| Listed::Proxied {
+                name: Arc::clone(&tool.name),
+                definition: tool.definition.clone(),
+            });
+            let mut all: Vec<Listed> = native.chain(proxied).collect();
+            all.sort_by(|one, other| one.name().cmp(other.name()));
+            *listed = (catalog, all.into());
+        }
+        Arc::clone(&listed.1)
+    }
+
+    fn schema(&self, tool: &Arc<Proxied>) -> Schema {
+        let mut schemas = self.schemas.lock().expect("nothing panics while it holds the schemas");
+        if let Some((_, schema)) = schemas.get(&tool.name).filter(|(of, _)| Arc::ptr_eq(of, tool)) {
+            return schema.clone();
+        }
+        let parsed: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
+        let schema = validate::Arguments::compile(&parsed).ok().map(Arc::new);
+        schemas.insert(Arc::clone(&tool.name), (Arc::clone(tool), schema.clone()));
+        schema
+    }
+}
+
+impl Path {
+    /// Stages 2 to 5 of a call to a server's tool.
+    pub(super) async fn run_proxied(&self, servers: &Servers, call: Call, tool: Arc<Proxied>) -> Reply {
+        let enter = call.enter();
+        if let Err(failure) = self.check_proxied(servers, &tool, &enter) {
+            return self.reject(&enter, Refused::Failed(failure)).await;
+        }
+        if let Err(error) = self.sink.enter(&enter).await {
+            return self.not_recorded(&enter, &error).await;
+        }
+        let calling =
+            Calling { tool: &tool, arguments: &enter.arguments, notices: None, cancel: call.cancel.clone() };
+        let ended = match contain::contain(servers.fleet.call(calling)).await {
+            Ok(Ok(result)) => passed_on(result, &servers.fleet.name_of(&tool)),
+            Ok(Err(failure)) => failed(failure),
+            Err(panicked) => {
+                let message = format!("colibri failed inside: {}", panicked.message);
+                Ended::failed(Outcome::Error, Failure::new(super::code::HANDLER_ERROR, message))
+            }
+        };
+        self.exit(&enter, ended).await
+    }
+
+    fn check_proxied(&self, servers: &Servers, tool: &Arc<Proxied>, enter: &Enter) -> Result<(), Failure> {
+        let refused = |error: ProviderError| error.failure(&servers.fleet.name_of(tool));
+        if !self.mode.admits(&tool.name, !tool.read_only) {
+            return Err(refused(ProviderError::PolicyDenied(Rule::Mode)));
+        }
+        let Some(schema) = servers.schema(tool) else { return Ok(()) };
+        schema
+            .check(&enter.arguments)
+            .map(drop)
+            .map_err(|issues| refused(ProviderError::InvalidInput(issues)))
+    }
+}
+
+/// The tool's own result, with whatever it says of itself.
+fn passed_on(result: Bytes, server: &str) -> Ended {
+    // Nearly no result says it at all, and those are not taken apart.
+    let says_error = memchr::memmem::find(&result, b"isError").is_some()
+        && Members::of(&result)
+            .and_then(|members| members.get("isError"))
+            .is_some_and(|is| is.get() == "true");
+    let error = says_error.then(|| ProviderError::ToolError.failure(server));
+    let outcome = if says_error { Outcome::Error } else { Outcome::Ok };
+    Ended { outcome, body: result, error, form: Form::Result }
+}
+
+fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {
+    let (outcome, failure) = (error.meaning().outcome, error.failure(&server));
+    match relayed {
+        Some(raw) => Ended { outcome, body: raw, error: Some(failure), form: Form::Error },
+        None => Ended::failed(outcome, failure),
+    }
+}

@@ -1,0 +1,289 @@
+//! Who may run and who waits: first come, first served, within bounds.
+//!
+//! Owns: the decisions of one named queue. Whoever owns the queue wakes callers as it says.
+//! Must not know: clocks, tasks, what the calls do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::clock::Moment;
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// How many calls run at the same time; at least one does.
+    pub concurrent: usize,
+    /// How many may wait; one more is refused.
+    pub max_waiting: usize,
+    /// How long one may wait.
+    pub max_wait: Duration,
+}
+
+/// A caller, as its owner counts callers. No two that are inside may have the same.
+pub type Id = u64;
+
+/// One queue.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    bounds: Bounds,
+    /// Those inside, with the ticket of those that wait.
+    inside: HashMap<Id, Option<u64>>,
+    /// By ticket, so that the first is the one that has waited longest.
+    waiting: BTreeMap<u64, (Id, Moment)>,
+    next_ticket: u64,
+}
+
+/// What a caller that arrives is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It may run at once.
+    Start,
+    /// It waits.
+    Wait {
+        /// How many wait before it.
+        place: usize,
+        /// When it has waited long enough: then [`Queue::expired`] names it.
+        until: Moment,
+    },
+    /// As many wait as may. It is not inside.
+    Full,
+}
+
+/// A caller whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Who.
+    pub id: Id,
+    /// How long it waited.
+    pub waited: Duration,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, inside: HashMap::new(), waiting: BTreeMap::new(), next_ticket: 0 }
+    }
+
+    /// A caller arrives.
+    pub fn arrive(&mut self, id: Id, now: Moment) -> Arrival {
+        assert!(!self.inside.contains_key(&id), "a caller arrives once");
+        // Nobody overtakes: a free place belongs to whoever waits.
+        if self.waiting.is_empty() && self.running() < self.concurrent() {
+            self.inside.insert(id, None);
+            return Arrival::Start;
+        }
+        let place = self.waiting.len();
+        if place >= self.bounds.max_waiting {
+            return Arrival::Full;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.inside.insert(id, Some(ticket));
+        self.waiting.insert(ticket, (id, now));
+        Arrival::Wait { place, until: now.after(self.bounds.max_wait) }
+    }
+
+    /// A caller leaves: it is done, or gave up, running or waiting. Leaving twice is leaving once. If that
+    /// frees a place, whoever waited longest has it, and is told.
+    #[must_use = "whoever is named here must be woken"]
+    pub fn leave(&mut self, id: Id, now: Moment) -> Option<Turn> {
+        if let Some(ticket) = self.inside.remove(&id)? {
+            self.waiting.remove(&ticket);
+        }
+        self.next_turn(now)
+    }
+
+    /// Those that have waited as long as they may; they are no longer inside.
+    #[must_use = "whoever is named here must be refused"]
+    pub fn expired(&mut self, now: Moment) -> Vec<Id> {
+        let mut expired = Vec::new();
+        while let Some(first) = self.waiting.first_entry() {
+            let (id, since) = *first.get();
+            if now.since(since) < self.bounds.max_wait {
+                break;
+            }
+            first.remove();
+            self.inside.remove(&id);
+            expired.push(id);
+        }
+        expired
+    }
+
+    /// When somebody will have waited as long as it may.
+    pub fn next_expiry(&self) -> Option<Moment> {
+        self.waiting.values().next().map(|(_, since)| since.after(self.bounds.max_wait))
+    }
+
+    /// New bounds, for those inside too: more room is used at once; less room sends nobody away.
+    #[must_use = "whoever is named here must be woken"]
+    pub fn resize(&mut self, bounds: Bounds, now: Moment) -> Vec<Turn> {
+        self.bounds = bounds;
+        std::iter::from_fn(|| self.next_turn(now)).collect()
+    }
+
+    /// How many run.
+    pub fn running(&self) -> usize {
+        self.inside.len() - self.waiting.len()
+    }
+
+    /// How many wait.
+    pub fn depth(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How long the one that has waited longest has waited.
+    pub fn longest_wait(&self, now: Moment) -> Duration {
+        self.waiting.values().next().map_or(Duration::ZERO, |(_, since)| now.since(*since))
+    }
+
+    fn next_turn(&mut self, now: Moment) -> Option<Turn> {
+        if self.running() >= self.concurrent() {
+            return None;
+        }
+        let (_, (id, since)) = self.waiting.pop_first()?;
+        self.inside.insert(id, None);
+        Some(Turn { id, waited: now.since(since) })
+    }
+
+    /// A queue in which nothing runs would hold its callers for nothing.
+    fn concurrent(&self) -> usize {
+        self.bounds.concurrent.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::clock::Timestamp;
+
+    fn at(millis: u64) -> Moment {
+        Moment { wall: Timestamp(millis), since_boot: Duration::from_millis(millis) }
+    }
+
+    fn queue(concurrent: usize, max_waiting: usize) -> Queue {
+        Queue::new(Bounds { concurrent, max_waiting, max_wait: Duration::from_millis(100) })
+    }
+
+    fn turn(id: Id, waited: u64) -> Turn {
+        Turn { id, waited: Duration::from_millis(waited) }
+    }
+
+    /// PR-10: first come, first served, within bounds, and a caller that gives up leaves at once.
+    #[test]
+    fn callers_come_and_go() {
+        let mut queue = queue(1, 2);
+        assert_eq!(queue.arrive(1, at(0)), Arrival::Start);
+        assert_eq!(queue.arrive(2, at(10)), Arrival::Wait { place: 0, until: at(110) });
+        assert_eq!(queue.arrive(3, at(20)), Arrival::Wait { place: 1, until: at(120) });
+        assert_eq!(queue.arrive(4, at(20)), Arrival::Full);
+        assert_eq!((queue.running(), queue.depth()), (1, 2));
+        assert_eq!(queue.longest_wait(at(30)), Duration::from_millis(20));
+        assert_eq!(queue.leave(2, at(30)), None); // It gave up.
+        assert_eq!(queue.depth(), 1);
+        assert_eq!(queue.leave(1, at(40)), Some(turn(3, 20)));
+        assert_eq!(queue.leave(1, at(40)), None); // Once is enough: 3 keeps its place.
+        assert_eq!((queue.running(), queue.depth()), (1, 0));
+        assert_eq!(queue.leave(3, at(50)), None);
+        assert_eq!((queue.running(), queue.next_expiry()), (0, None));
+    }
+
+    /// PR-10: nobody waits longer than `maxWait`.
+    #[test]
+    fn waiting_ends() {
+        let mut queue = queue(1, 9);
+        for (id, since) in [(1, 0), (2, 10), (3, 50)] {
+            let _ = queue.arrive(id, at(since));
+        }
+        assert_eq!(queue.next_expiry(), Some(at(110)));
+        assert_eq!(queue.expired(at(109)), Vec::<Id>::new());
+        assert_eq!(queue.expired(at(110)), [2]);
+        assert_eq!((queue.next_expiry(), queue.depth()), (Some(at(150)), 1));
+        assert_eq!(queue.leave(2, at(110)), None); // It has left already.
+        assert_eq!(queue.leave(1, at(120)), Some(turn(3, 70)));
+    }
+
+    /// PR-10: more room wakes those who wait; less sends nobody away.
+    #[test]
+    fn a_queue_can_grow_and_shrink() {
+        let mut queue = queue(1, 9);
+        for id in 1..=4 {
+            let _ = queue.arrive(id, at(0));
+        }
+        let bounds = |concurrent| Bounds { concurrent, max_waiting: 0, max_wait: Duration::from_millis(100) };
+        assert_eq!(queue.resize(bounds(3), at(5)), [turn(2, 5), turn(3, 5)]);
+        assert_eq!(queue.resize(bounds(0), at(6)), []);
+        assert_eq!((queue.running(), queue.depth()), (3, 1));
+        assert_eq!((queue.leave(1, at(7)), queue.leave(2, at(7))), (None, None));
+        assert_eq!(queue.leave(3, at(7)), Some(turn(4, 7)), "at least one runs");
+        assert_eq!(queue.arrive(5, at(8)), Arrival::Full);
+    }
+
+    /// The same queue, as plain as it can be.
+    #[derive(Default)]
+    struct Naive {
+        running: Vec<Id>,
+        waiting: Vec<(Id, u64)>,
+    }
+
+    impl Naive {
+        fn fill(&mut self, concurrent: usize, now: u64) -> Vec<Turn> {
+            let mut turns = Vec::new();
+            while self.running.len() < concurrent && !self.waiting.is_empty() {
+                let (id, since) = self.waiting.remove(0);
+                self.running.push(id);
+                turns.push(turn(id, now - since));
+            }
+            turns
+        }
+    }
+
+    proptest! {
+        /// PR-10: whatever callers do, the queue does what the plain one does.
+        #[test]
+        fn the_queue_agrees_with_the_obvious(steps in prop::collection::vec((0..12_u64, 0..40_u64, 0..10_u8), 0..200), concurrent in 1..4_usize, max_waiting in 0..5_usize) {
+            let (mut queue, mut naive) = (queue(concurrent, max_waiting), Naive::default());
+            let (mut now, mut concurrent) = (0, concurrent);
+            for (id, passed, kind) in steps {
+                now += passed;
+                let inside = naive.running.contains(&id) || naive.waiting.iter().any(|(other, _)| *other == id);
+                match kind {
+                    0..=4 if !inside => {
+                        let expected = if naive.waiting.is_empty() && naive.running.len() < concurrent {
+                            naive.running.push(id);
+                            Arrival::Start
+                        } else if naive.waiting.len() < max_waiting {
+                            naive.waiting.push((id, now));
+                            Arrival::Wait { place: naive.waiting.len() - 1, until: at(now + 100) }
+                        } else {
+                            Arrival::Full
+                        };
+                        prop_assert_eq!(queue.arrive(id, at(now)), expected);
+                    }
+                    0..=7 => {
+                        naive.running.retain(|other| *other != id);
+                        naive.waiting.retain(|(other, _)| *other != id);
+                        let turns = naive.fill(concurrent, now);
+                        prop_assert!(turns.len() <= 1);
+                        prop_assert_eq!(queue.leave(id, at(now)), turns.first().copied());
+                    }
+                    8 => {
+                        let (gone, stay) = naive.waiting.iter().partition(|(_, since)| now - since >= 100);
+                        naive.waiting = stay;
+                        let gone: Vec<(Id, u64)> = gone;
+                        prop_assert_eq!(queue.expired(at(now)), gone.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
+                    }
+                    _ => {
+                        concurrent += 1;
+                        let bounds = Bounds { concurrent, max_waiting, max_wait: Duration::from_millis(100) };
+                        prop_assert_eq!(queue.resize(bounds, at(now)), naive.fill(concurrent, now));
+                    }
+                }
+                prop_assert_eq!((queue.running(), queue.depth()), (naive.running.len(), naive.waiting.len()));
+                let oldest = naive.waiting.first().map(|(_, since)| at(since + 100));
+                prop_assert_eq!(queue.next_expiry(), oldest);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! System calls that a server has no use for, refused before the kernel looks at them.
+//!
+//! A list of refusals, not of permissions: runtimes use new calls with every version, and what is
+//! refused here are the doors through which sandboxes have been left.
+
+use libc::sock_filter;
+
+/// Refused as not permitted.
+const REFUSED: &[libc::c_long] = &[
+    // Other processes, and their memory and files.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Work that the kernel does out of sight of this filter.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    // Keys, which belong to the user and not to the process.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Another view of the files, other namespaces.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    // The machine.
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    // Memory that the watch over the tree cannot see.
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[libc::c_long] =
+    &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_kexec_file_load];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[libc::c_long] = &[];
+
+/// New namespaces by way of `clone`.
+const NAMESPACES: u32 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP)
+    .cast_unsigned();
+
+/// The machine this filter was made for, as the kernel names it; 0 for one it was not made for.
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u32 = 0xc000_00b7;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const MACHINE: u32 = 0;
+
+/// Numbers from here on are the same calls in another dress (x32).
+const OTHER_DRESS: u32 = 0x4000_0000;
+
+/// Where the kernel shows the call's number, its machine, and the low half of its first argument.
+const NUMBER: u32 = 0;
+const ITS_MACHINE: u32 = 4;
+const FIRST_ARGUMENT: u32 = 16;
+
+const LOAD: u16 = 0x20;
+const RETURN: u16 = 0x06;
+const IF_EQUAL: u16 = 0x15;
+const IF_AT_LEAST: u16 = 0x35;
+const IF_ANY_BIT: u16 = 0x45;
+
+const ALLOW: u32 = 0x7fff_0000;
+const REFUSE: u32 = 0x0005_0000;
+
+/// The filter. Without a network there are no sockets at all: those of this machine lie in the file
+/// system, where a network namespace does not reach. Pairs of them stay, runtimes talk to their own
+/// children with those.
+pub(super) fn program(has_network: bool) -> Vec<sock_filter> {
+    let refused = REFUSE | libc::EPERM.cast_unsigned();
+    let unknown = REFUSE | libc::ENOSYS.cast_unsigned();
+    let mut steps = vec![step(LOAD, 0, 0, ITS_MACHINE)];
+    // A call of another machine (32 bits) would have other numbers.
+    steps.extend([step(IF_EQUAL, 1, 0, MACHINE), step(RETURN, 0, 0, unknown)]);
+    steps.push(step(LOAD, 0, 0, NUMBER));
+    steps.extend([step(IF_AT_LEAST, 0, 1, OTHER_DRESS), step(RETURN, 0, 0, unknown)]);
+    let mut refuse = |number: libc::c_long, answer: u32| {
+        let number = u32::try_from(number).expect("a call's number is small");
+        steps.extend([step(IF_EQUAL, 0, 1, number), step(RETURN, 0, 0, answer)]);
+    };
+    REFUSED.iter().chain(REFUSED_HERE).for_each(|number| refuse(*number, refused));
+    // Its flags lie in memory, where a filter cannot look; runtimes then use `clone`.
+    refuse(libc::SYS_clone3, unknown);
+    if !has_network {
+        refuse(libc::SYS_socket, refused);
+    }
+    let clone = u32::try_from(libc::SYS_clone).expect("a call's number is small");
+    steps.extend([
+        step(IF_EQUAL, 0, 3, clone),
+        step(LOAD, 0, 0, FIRST_ARGUMENT),
+        step(IF_ANY_BIT, 0, 1, NAMESPACES),
+        step(RETURN, 0, 0, refused),
+        step(RETURN, 0, 0, ALLOW),
+    ]);
+    steps
+}
+
+fn step(code: u16, then: u8, otherwise: u8, value: u32) -> sock_filter {
+    sock_filter { code, jt: then, jf: otherwise, k: value }
+}

@@ -1,0 +1,264 @@
+//! The helper: colibri's own program under another name, with one thread, between colibri and a child.
+//!
+//! Owns: making the sandbox. It reads its request from the line, makes the namespaces, starts the init
+//! and waits for it; the init (`init.rs`) does the rest. It never returns to the rest of the program.
+//! Must not know: tokio, configuration, logging. There is nobody to log to.
+
+pub(super) mod canary;
+mod filter;
+mod init;
+mod limits;
+mod program;
+mod sys;
+mod tree;
+mod view;
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior, setsid, waitpid};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
+
+use crate::domain::end::End;
+
+use super::policy::Layer;
+use super::wire::{Report, Request};
+use sys::Fork;
+
+/// What went wrong before the program ran.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+enum Refusal {
+    /// A layer that must hold could not be had.
+    Layer(Layer, String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<rustix::io::Errno> for Refusal {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+impl Refusal {
+    fn end(self) -> End {
+        match self {
+            Self::Layer(layer, cause) => {
+                End::Policy { layer: layer.name().to_owned(), cause, remedy: layer.remedy() }
+            }
+            Self::Failed(cause) => End::NotStarted { cause },
+        }
+    }
+}
+
+/// The layers, one by one: which are wanted, which hold, which are missing and may be.
+#[derive(Debug, Default)]
+struct Layers {
+    holding: Vec<Layer>,
+    lacking: Vec<Layer>,
+}
+
+impl Layers {
+    /// Puts a layer on, if it is needed. One that fails refuses the program, unless it may be missing.
+    fn put_on(
+        &mut self,
+        layer: Layer,
+        request: &Request,
+        make: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), Refusal> {
+        if !request.policy.needs().contains(&layer) {
+            return Ok(());
+        }
+        let pretended = request.policy.pretend_missing.contains(&layer);
+        let outcome =
+            if pretended { Err(io::Error::other("it was pretended to be missing")) } else { make() };
+        match outcome {
+            Ok(()) => self.holding.push(layer),
+            Err(_) if request.policy.allow_degraded.contains(&layer) => self.lacking.push(layer),
+            Err(error) => return Err(Refusal::Layer(layer, error.to_string())),
+        }
+        Ok(())
+    }
+
+    fn hold(&self, layer: Layer) -> bool {
+        self.holding.contains(&layer)
+    }
+}
+
+/// The child's standard streams, kept apart from the helper's own: one that held the child's stdout
+/// open would hide that the child had closed it.
+struct Streams {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+/// The helper's whole life. Its exit code says nothing: what happened is told over the line.
+pub(super) fn main() -> ExitCode {
+    let Ok((request, streams, line)) = receive() else { return ExitCode::FAILURE };
+    match serve(&request, streams, &line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            tell_end(&line, refusal.end(), NEVER_RAN);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The status told for a program that never ran: exit code 126, as shells have it.
+const NEVER_RAN: i32 = 126 << 8;
+
+fn tell(line: &UnixStream, report: &Report) {
+    let mut text = serde_json::to_vec(report).expect("reports always serialise");
+    text.push(b'\n');
+    // Nobody left to hear it: then nobody needs to.
+    let _ = (&mut &*line).write_all(&text);
+}
+
+fn tell_end(line: &UnixStream, end: End, status: i32) {
+    tell(line, &Report::Ended { end, status });
+}
+
+/// Takes the line from stdin and the request from the line, and leaves nothing on 0, 1 and 2.
+fn receive() -> io::Result<(Request, Streams, UnixStream)> {
+    sys::close_the_rest_on_exec()?;
+    let line = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let (stdout, stderr) = {
+        #[expect(clippy::disallowed_methods, reason = "it is handed to the child, not written to")]
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        (stdout, io::stderr().as_fd().try_clone_to_owned()?)
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(&line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            descriptors.extend(sent);
+        }
+    }
+    let Ok([request, stdin]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let mut text = Vec::new();
+    File::from(request).read_to_end(&mut text)?;
+    let request = serde_json::from_slice(&text)?;
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok((request, Streams { stdin, stdout, stderr }, line))
+}
+
+/// Makes the namespaces, starts the init in them, and outlives it.
+fn serve(request: &Request, streams: Streams, line: &UnixStream) -> Result<(), Refusal> {
+    // A session of its own: no terminal, and signals to colibri's group stop here.
+    let _ = setsid();
+    rustix::process::chdir("/")?;
+    let mut layers = Layers::default();
+    make_namespaces(request, &mut layers)?;
+    // Nobody in the sandbox may read or stop what guards it.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // If the init is killed where there is no namespace, what it kept comes to this process.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let (theirs, ours) = io::pipe()?;
+    match sys::fork()? {
+        Fork::Child => {
+            drop(ours);
+            let code = init::main(request, streams, line, &OwnedFd::from(theirs), layers);
+            // Without unwinding or destructors: the parent's copies are not this process's to tidy.
+            leave(code)
+        }
+        Fork::Parent(init) => {
+            drop((streams, theirs));
+            outlive(init);
+            drop(ours);
+            Ok(())
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the init has no caller to return to")]
+fn leave(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+/// Waits for the init, and kills what is left where nothing else does.
+fn outlive(init: Pid) {
+    while let Err(rustix::io::Errno::INTR) = waitpid(Some(init), WaitOptions::empty()) {}
+    tree::kill_descendants();
+}
+
+/// Leaves colibri's namespaces.
+fn make_namespaces(request: &Request, layers: &mut Layers) -> Result<(), Refusal> {
+    let mut user = User::default();
+    layers.put_on(Layer::Namespace, request, || {
+        if request.policy.allow_degraded.contains(&Layer::Namespace) {
+            try_out(request)?;
+        }
+        user.leave(PROCESSES_AND_FILES)
+    })?;
+    layers.put_on(Layer::Network, request, || user.leave(UnshareFlags::NEWNET))
+}
+
+const PROCESSES_AND_FILES: UnshareFlags =
+    UnshareFlags::NEWPID.union(UnshareFlags::NEWIPC).union(UnshareFlags::NEWNS);
+
+/// Whether the namespaces and the view can be made, by making them in a process that ends. Who has
+/// entered a process namespace in which the view cannot be made has no way back.
+fn try_out(request: &Request) -> io::Result<()> {
+    let wait = |child: Pid| match waitpid(Some(child), WaitOptions::empty()) {
+        Ok(Some((_, status))) if status.exit_status() == Some(0) => Ok(()),
+        _ => Err(io::Error::other("namespaces were tried out, and do not work")),
+    };
+    let attempt = || match sys::fork()? {
+        Fork::Child => leave(i32::from(view::make(request).is_err())),
+        Fork::Parent(init) => wait(init),
+    };
+    match sys::fork()? {
+        Fork::Child => {
+            leave(i32::from(User::default().leave(PROCESSES_AND_FILES).and_then(|()| attempt()).is_err()))
+        }
+        Fork::Parent(child) => wait(child),
+    }
+}
+
+/// Who leaves: who has the right directly, anybody else through a user namespace, which is entered once.
+#[derive(Default)]
+struct User {
+    has_entered: bool,
+}
+
+impl User {
+    fn leave(&mut self, flags: UnshareFlags) -> io::Result<()> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let may = capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN);
+        if !may && !self.has_entered {
+            sys::unshare(UnshareFlags::NEWUSER)?;
+            self.has_entered = true;
+            map_user(uid.as_raw(), gid.as_raw())?;
+        }
+        sys::unshare(flags)
+    }
+}
+
+/// Inside, everybody is who they were outside, and nobody else is there.
+fn map_user(uid: u32, gid: u32) -> io::Result<()> {
+    let own = Path::new("/proc/self");
+    std::fs::write(own.join("setgroups"), "deny")?;
+    std::fs::write(own.join("uid_map"), format!("{uid} {uid} 1"))?;
+    std::fs::write(own.join("gid_map"), format!("{gid} {gid} 1"))
+}

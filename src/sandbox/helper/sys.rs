@@ -1,0 +1,107 @@
+//! The few calls to the kernel that no safe library offers: this file alone may say `unsafe`.
+
+#![expect(
+    unsafe_code,
+    reason = "fork, unshare, signals and filters have no safe form; each says why it is sound here"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::process::Pid;
+use rustix::thread::UnshareFlags;
+
+/// Which of the two this process is after a fork.
+pub(super) enum Fork {
+    /// The one that was there, and the new one's id.
+    Parent(Pid),
+    /// The new one.
+    Child,
+}
+
+/// Forks this process, which has one thread.
+pub(super) fn fork() -> io::Result<Fork> {
+    // SAFETY: the helper has a single thread, so that no lock can be held by a thread that the child
+    // lacks, and the child may do whatever its parent may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(Pid::from_raw(pid).expect("fork returns a process id"))),
+    }
+}
+
+/// Leaves the namespaces it shares.
+pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    // SAFETY: descriptors are not among what is unshared here, and there is no other thread.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(io::Error::from)
+}
+
+/// Blocks every signal, and gives a descriptor that is readable when a child has changed.
+pub(super) fn children_as_descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: both sets are initialised before they are read, and a descriptor is taken only if there is one.
+    unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigfillset(&raw mut signals);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::sigemptyset(&raw mut signals);
+        libc::sigaddset(&raw mut signals, libc::SIGCHLD);
+        match libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+/// Gives every signal its first meaning again and lets it through: a program must not inherit what
+/// colibri ignores, nor what the init blocks.
+pub(super) fn reset_signals() -> io::Result<()> {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: no handler is installed, only removed. The two that cannot be changed refuse.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the set is initialised before it is read.
+    let done = unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Marks every descriptor from 3 on to be closed when a program is executed.
+pub(super) fn close_the_rest_on_exec() -> io::Result<()> {
+    // SAFETY: marking closes nothing that anybody here owns.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets everything mounted there and below be read alone.
+pub(super) fn freeze_mounts(place: &CStr) -> io::Result<()> {
+    // SAFETY: the structure is plain numbers, and both it and the path outlive the call.
+    let done = unsafe {
+        let mut attributes: libc::mount_attr = std::mem::zeroed();
+        attributes.attr_set = libc::MOUNT_ATTR_RDONLY;
+        let (path, flags) = (place.as_ptr(), libc::AT_RECURSIVE);
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path,
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts a filter before every system call of this process and of all it starts.
+pub(super) fn install_filter(filter: &mut [libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the program before the call returns, and it lives until then.
+    let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

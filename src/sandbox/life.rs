@@ -1,0 +1,87 @@
+//! A child's life, as colibri sees it: running, asked to leave, ended, and how.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::domain::end::End;
+
+use super::policy::Layer;
+use super::tail::Tail;
+
+/// A child whose stdin has ended may leave by itself for this long …
+pub(super) const LEAVE_GRACE: Duration = Duration::from_millis(500);
+
+/// … and after SIGTERM for this long; then it is killed.
+pub(super) const TERM_GRACE: Duration = Duration::from_millis(500);
+
+/// A cheap handle to a child's life. Its task owns the process, and ends all it started with it.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub(super) end: mpsc::Sender<End>,
+    pub(super) ended: watch::Receiver<Option<Ended>>,
+    pub(super) lacking: watch::Receiver<Option<BTreeSet<Layer>>>,
+    pub(super) last_words: Tail,
+    /// The process id, for people: the child's, or that of the helper which keeps it.
+    pub pid: u32,
+}
+
+/// A child's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) end: End,
+}
+
+impl Life {
+    /// Waits for the end.
+    pub async fn ended(&self) -> ExitStatus {
+        self.whole_end().await.status
+    }
+
+    /// Waits for the end, and tells how it came about.
+    pub async fn how_it_ended(&self) -> End {
+        self.whole_end().await.end
+    }
+
+    /// Ends the child and all it started, if they have not ended; returns when they have.
+    pub async fn end(&self) -> ExitStatus {
+        self.end_because(End::Asked).await
+    }
+
+    /// The same, for a reason that is told instead of [`End::Asked`].
+    pub async fn end_because(&self, reason: End) -> ExitStatus {
+        // Full means that somebody asked before.
+        let _ = self.end.try_send(reason);
+        self.ended().await
+    }
+
+    /// Waits until the program runs, and tells which layers it runs without; nothing if it never ran.
+    pub async fn started(&self) -> Option<BTreeSet<Layer>> {
+        let mut lacking = self.lacking.clone();
+        lacking.wait_for(Option::is_some).await.ok().and_then(|lacking| lacking.clone())
+    }
+
+    /// The end of what the child wrote to stderr.
+    pub fn last_words(&self) -> String {
+        self.last_words.text()
+    }
+
+    async fn whole_end(&self) -> Ended {
+        let mut ended = self.ended.clone();
+        let known = ended.wait_for(Option::is_some).await.map(|ended| ended.clone());
+        // The task is gone only if the runtime stops, and takes the child with it.
+        known.ok().flatten().unwrap_or(Ended { status: ExitStatus::default(), end: End::Asked })
+    }
+}
+
+/// What a status says by itself.
+pub(super) fn end_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exited { code },
+        (None, signal) => End::Crashed { signal: signal.unwrap_or_default() },
+    }
+}

@@ -1,0 +1,119 @@
+//! Calling other servers by hand: by name, by address, by command.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{check, run, run_with};
+use crate::hostile::child::Home;
+
+/// A server of the older family in a few lines of shell: every line it reads goes to a file. `echo`
+/// repeats its arguments, `fail` says that it failed, anything else is no tool.
+pub(crate) const SERVER: &str = r#"
+while read -r line; do
+  echo "$line" >> "$HOME/heard"
+  id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *server/discover*) answer='"error":{"code":-32601,"message":"no such method"}';;
+    *'"initialize"'*) answer='"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"shell","version":"7"}}';;
+    *tools/list*) answer='"result":{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"n":{"type":"string"}}}},{"name":"fail","inputSchema":{"type":"object"}}]}';;
+    *'"echo"'*) answer='"result":{"content":[],"big":12345678901234567890123,"env":"'"$SECRET"'","heard":'$(printf %s "$line" | sed 's/.*"arguments":\(.*\)}}$/\1/')'}';;
+    *'"fail"'*) answer='"result":{"content":[{"type":"text","text":"it is broken"}],"isError":true}';;
+    *tools/call*) answer='"error":{"code":-32602,"message":"unknown tool"}';;
+    *) continue;;
+  esac
+  echo '{"jsonrpc":"2.0","id":'$id','$answer'}'
+done"#;
+
+fn configured(home: &Home) -> PathBuf {
+    let file = home.path().join("servers.json");
+    let server = json!({ "command": "sh", "args": ["-c", SERVER], "env": { "SECRET": "c4n4ry" } });
+    let text = json!({ "mcpServers": { "shell": server, "off": { "command": "sh", "disabled": true } } });
+    std::fs::write(&file, text.to_string()).unwrap();
+    file
+}
+
+fn heard(home: &Home, method: &str) -> usize {
+    let heard = std::fs::read_to_string(home.path().join("heard")).unwrap_or_default();
+    heard.lines().filter(|line| line.contains(method)).count()
+}
+
+/// BR-4, PR-1: a configured server is called by its name, once; its answer is shown whole, and what it
+/// spoke is remembered for the next time.
+#[test]
+fn a_configured_server_is_called_by_name() {
+    let home = Home::new();
+    let file = configured(&home);
+    let config = ["--config", file.to_str().unwrap()];
+    let call = |rest: &[&'static str]| [config.as_slice(), &["call", "--server", "shell"], rest].concat();
+    for _ in 0..2 {
+        let ran = run(&home, &call(&["echo", "n=5", "m=5", "--json"]));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        // `n` is text by its schema, `m` has none; the number no machine holds stays what it is.
+        assert!(ran.stdout.contains(r#""heard":{"m":5,"n":"5"}"#), "{ran:?}");
+        assert!(ran.stdout.contains("12345678901234567890123"), "{ran:?}");
+    }
+    assert_eq!(heard(&home, "server/discover"), 1, "the second time its family was known");
+    check(&home, &[(&call(&["fail"]), 5, "it is broken", "")]);
+    check(&home, &[(&call(&["nothing"]), 5, "", "unknown tool (-32602)")]);
+    assert_eq!(heard(&home, r#""nothing""#), 1, "a person's call is made once");
+}
+
+/// PR-1: what cannot be called says why, and what to do.
+#[test]
+fn what_cannot_be_called_says_why() {
+    let home = Home::new();
+    let file = configured(&home);
+    let config = ["--config", file.to_str().unwrap()];
+    let with = |rest: &[&'static str]| [config.as_slice(), rest].concat();
+    check(
+        &home,
+        &[
+            (&with(&["call", "--server", "shel", "echo"]), 2, "", "did you mean `shell`?"),
+            (&with(&["call", "--server", "off", "echo"]), 7, "", "cannot be used"),
+            (&["call", "--server", "sh -c 'exit 3", "echo"], 2, "", "a quote in the command is not closed"),
+            (&["call", "--server", "sh -c 'exit 3'", "echo"], 4, "", "code 3"),
+            (&["call", "--server", "http://127.0.0.1:1/mcp", "echo"], 4, "", "Connection refused"),
+            (&["call", "--server", "ftp://host/", "echo"], 2, "", "must begin with http"),
+            (&["probe", "http://127.0.0.1:1/", "--env", "A=1"], 2, "", "--env is for commands"),
+            (&["probe", "--header", "A: 1", "--", "true"], 2, "", "--header is for addresses"),
+            (&["probe", "http://127.0.0.1:1/", "--header", "A"], 2, "", "takes `Name: value`"),
+            (
+                &["probe", "http://127.0.0.1:1/", "--header", "A: ${NOT_SET_HERE}"],
+                2,
+                "",
+                "`NOT_SET_HERE` is not set",
+            ),
+            (&["probe", "--env", "NOT_SET_HERE", "--", "true"], 2, "", "it is not set here"),
+            (&["probe"], 2, "", "required"),
+        ],
+    );
+}
+
+/// A cloned repository must not run anything: a server of a file that was only found is not started.
+#[test]
+fn a_found_file_starts_nothing() {
+    let home = Home::new();
+    let file = configured(&home);
+    let folder = home.path().join("clone");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::rename(file, folder.join("colibri.json")).unwrap();
+    let mut command = home.command();
+    let output = command.args(["call", "--server", "shell", "echo"]).current_dir(&folder).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{told}");
+    assert!(told.contains("not trusted"), "{told}");
+    assert_eq!(heard(&home, ""), 0);
+}
+
+/// What is passed on by name reaches the command, and the name alone is in the process list.
+#[test]
+fn a_variable_is_passed_on_by_name() {
+    let home = Home::new();
+    let server = format!("sh -c '{}'", SERVER.replace('\'', r"'\''"));
+    let call = ["call", "--server", server.as_str(), "--env", "SECRET", "echo", "--json"];
+    let ran = run_with(&home, &[("SECRET", "c4n4ry")], &call);
+    assert!(ran.stdout.contains(r#""env":"c4n4ry""#), "{ran:?}");
+    let ran = run_with(&home, &[("SECRET", "c4n4ry")], &["call", "--server", &server, "echo", "--json"]);
+    assert!(ran.stdout.contains(r#""env":"""#), "{ran:?}");
+}

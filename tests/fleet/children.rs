@@ -1,0 +1,167 @@
+//! The binary with real servers behind it: children that it starts, loses, starts again and ends.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::cli::SERVER;
+use crate::hostile::child::{Colibri, Home};
+
+/// A colibri with these servers, and a client that has begun.
+fn serving(servers: &Value) -> Colibri {
+    let home = Home::new();
+    let file = home.path().join("servers.json");
+    std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).expect("a file");
+    let mut command = home.command();
+    command.arg("--config").arg(&file).arg("serve");
+    let mut colibri = Colibri::spawn(home, command);
+    colibri.initialize("2025-11-25");
+    colibri
+}
+
+/// The answer to a request; what is told meanwhile is let pass.
+fn ask(colibri: &mut Colibri, id: u64, method: &str, params: &Value) -> Value {
+    colibri.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+    loop {
+        let answer = colibri.answer();
+        if answer["id"] == id {
+            return answer;
+        }
+    }
+}
+
+fn names(colibri: &mut Colibri, id: u64) -> Vec<String> {
+    let list = ask(colibri, id, "tools/list", &json!({}));
+    let tools = list["result"]["tools"].as_array().cloned().expect("a list");
+    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// Where a server is in its life, as `server_health` tells.
+fn state(health: &Value, name: &str) -> Value {
+    let servers = health["result"]["structuredContent"]["data"]["servers"].as_array().cloned();
+    let server = servers.into_iter().flatten().find(|server| server["name"] == name);
+    server.expect("it is configured")["state"].take()
+}
+
+/// Waits until `shell` is ready.
+fn await_ready(colibri: &mut Colibri) {
+    let health = json!({ "name": "server_health", "arguments": {} });
+    let is_ready = |answer: &Value| state(answer, "shell") == "ready";
+    let mut id = 1000;
+    // The story's watchdog bounds this.
+    while !is_ready(&ask(colibri, id, "tools/call", &health)) {
+        id += 1;
+    }
+}
+
+/// The processes whose command line has this word.
+fn processes(word: &str) -> Vec<PathBuf> {
+    let has_word = |folder: &PathBuf| {
+        std::fs::read_to_string(folder.join("cmdline"))
+            .is_ok_and(|line| line.split('\0').any(|part| part == word))
+    };
+    let all = std::fs::read_dir("/proc").expect("Linux").flatten().map(|entry| entry.path());
+    all.filter(has_word).collect()
+}
+
+/// PR-3, PR-5, PR-12, SB-1, SB-2: a server's tools are listed and called on the same path as colibri's own, on
+/// record; a server that is not there hinders nobody and is told of.
+#[test]
+fn servers_are_listed_called_and_on_record() {
+    let shell = json!({ "command": "sh", "args": ["-c", SERVER], "env": { "SECRET": "c4n4ry" } });
+    let mut colibri = serving(&json!({ "shell": shell, "gone": { "command": "no-such-program-here" } }));
+    await_ready(&mut colibri);
+    let names = names(&mut colibri, 1);
+    assert!(
+        names.contains(&"shell__echo".to_owned()) && names.contains(&"server_ping".to_owned()),
+        "{names:?}"
+    );
+    assert!(names.is_sorted());
+
+    let call = |tool: &str, arguments: Value| json!({ "name": tool, "arguments": arguments });
+    let echoed = ask(&mut colibri, 2, "tools/call", &call("shell__echo", json!({ "n": "x" })));
+    assert_eq!(echoed["result"]["heard"], json!({ "n": "x" }), "{echoed}");
+    assert!(echoed["result"]["_meta"]["colibri/correlationId"].is_string(), "{echoed}");
+    let refused = ask(&mut colibri, 3, "tools/call", &call("shell__echo", json!({ "n": 7 })));
+    assert_eq!(
+        refused["result"]["structuredContent"]["error"]["code"], "PROVIDER_INVALID_INPUT",
+        "{refused}"
+    );
+    let failed = ask(&mut colibri, 4, "tools/call", &call("shell__fail", json!({})));
+    assert_eq!(failed["result"]["isError"], true);
+    let unknown = ask(&mut colibri, 5, "tools/call", &call("shell__ecko", json!({})));
+    assert!(
+        unknown["error"]["message"].as_str().is_some_and(|said| said.contains("`shell__echo`")),
+        "{unknown}"
+    );
+
+    let health = ask(&mut colibri, 6, "tools/call", &call("server_health", json!({})));
+    assert_eq!(health["result"]["structuredContent"]["data"]["status"], "degraded", "{health}");
+    assert_eq!((state(&health, "shell"), state(&health, "gone")), (json!("ready"), json!("blocked")));
+
+    let log = colibri.log();
+    assert!(log.contains("[mcp:gone]") && !log.contains("c4n4ry"), "{log}");
+    colibri.finish();
+}
+
+/// PR-9, PR-15: a server that is killed is started again and its tools work; when colibri ends, nothing is
+/// left of any of them.
+#[test]
+fn a_killed_server_comes_back_and_nothing_is_left() {
+    let mark = format!("mark-{}", std::process::id());
+    let shell = json!({ "command": "sh", "args": ["-c", SERVER, mark.as_str()] });
+    let mut colibri = serving(&json!({ "shell": shell }));
+    await_ready(&mut colibri);
+    let call = json!({ "name": "shell__echo", "arguments": {} });
+    assert!(ask(&mut colibri, 1, "tools/call", &call)["result"].is_object());
+
+    let running = processes(&mark);
+    assert!(!running.is_empty(), "the server runs under its mark");
+    for process in running {
+        let pid = process
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok())
+            .and_then(rustix::process::Pid::from_raw);
+        let _ = rustix::process::kill_process(pid.expect("a process"), rustix::process::Signal::KILL);
+    }
+    let mut id = 2;
+    loop {
+        // The call that was on its way may fail, with a code that says so; the next ones wait.
+        let answer = ask(&mut colibri, id, "tools/call", &call);
+        if answer["result"]["heard"].is_object() {
+            break;
+        }
+        let code = &answer["result"]["structuredContent"]["error"]["code"];
+        assert!(code.as_str().is_some_and(|code| code.starts_with("PROVIDER_")), "{answer}");
+        id += 1;
+    }
+    colibri.finish();
+    assert_eq!(processes(&mark), Vec::<PathBuf>::new());
+}
+
+/// CO-13: the mode MINIMAL starts no server, READONLY offers only tools that say they change nothing.
+#[test]
+fn modes_hold_for_servers_too() {
+    for (mode, expected) in [("MINIMAL", 2), ("READONLY", 0)] {
+        let home = Home::new();
+        let file = home.path().join("servers.json");
+        let shell = json!({ "command": "sh", "args": ["-c", SERVER] });
+        std::fs::write(&file, json!({ "mcpServers": { "shell": shell } }).to_string()).expect("a file");
+        let mut command = home.command();
+        command.arg("--config").arg(&file).args(["--mode", mode, "serve"]);
+        let mut colibri = Colibri::spawn(home, command);
+        colibri.initialize("2025-11-25");
+        // Which MINIMAL never has.
+        if mode == "READONLY" {
+            await_ready(&mut colibri);
+        }
+        let names = names(&mut colibri, 1);
+        assert!(names.iter().all(|name| !name.starts_with("shell__")), "{mode}: {names:?}");
+        assert!(expected == 0 || names.len() == expected, "{mode}: {names:?}");
+        let call = json!({ "name": "shell__echo", "arguments": {} });
+        let refused = ask(&mut colibri, 2, "tools/call", &call);
+        let denied = refused["result"]["structuredContent"]["error"]["code"] == "PROVIDER_POLICY_DENIED";
+        assert!(denied || refused["error"].is_object(), "{mode}: {refused}");
+        colibri.finish();
+    }
+}

@@ -1,0 +1,278 @@
+//! Servers in memory that do as they are told, and a fleet of them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use colibri::domain::audit::Pending;
+use colibri::domain::clock::{Clock, Moment, Timestamp};
+use colibri::domain::filter::Filter;
+use colibri::domain::health::ServerFacts;
+use colibri::domain::life::{Policy, Restart};
+use colibri::domain::log::Logger;
+use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
+use colibri::fleet::error::Cause;
+use colibri::fleet::inbox::Inbox;
+use colibri::fleet::link::memory::{Peer, pair};
+use colibri::fleet::link::{Link, Opener};
+use colibri::fleet::roster::{Calling, Common, Failed, Fleet, Member, Start};
+use colibri::fleet::supervisor::{Probe, Settings};
+use colibri::mcp::request::Client;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(super) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What opening a link comes to.
+#[derive(Clone)]
+pub(super) enum Opens {
+    Fail(Cause),
+    /// Neither opens nor fails.
+    Hang,
+}
+
+/// A server in memory. It opens unless it is planned otherwise. A tool does what its name says: `hang` says
+/// nothing, `internal…` and `invalid…` are errors, anything else answers; `…idempotent` says so.
+#[derive(Clone, Default)]
+pub(super) struct Scripted(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    plan: VecDeque<Opens>,
+    tools: Vec<String>,
+    opened: usize,
+    called: usize,
+    deaf: bool,
+    heard: Vec<String>,
+    /// Where the live connection's frames go.
+    out: Option<mpsc::Sender<Bytes>>,
+}
+
+impl Scripted {
+    pub(super) fn new(tools: &[&str]) -> Self {
+        let server = Self::default();
+        server.offer(tools);
+        server
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("sound")
+    }
+
+    pub(super) fn offer(&self, tools: &[&str]) {
+        self.state().tools = tools.iter().map(ToString::to_string).collect();
+    }
+
+    pub(super) fn plan(&self, opens: Opens) {
+        self.state().plan.push_back(opens);
+    }
+
+    pub(super) fn plan_all(&self, opens: impl IntoIterator<Item = Opens>) {
+        self.state().plan.extend(opens);
+    }
+
+    /// Ends the connection, as a crash does.
+    pub(super) fn cut(&self) {
+        self.state().out = None;
+    }
+
+    /// From now on this connection answers nothing.
+    pub(super) fn go_deaf(&self) {
+        self.state().deaf = true;
+    }
+
+    pub(super) async fn tell(&self, method: &str) {
+        let out = self.state().out.clone().expect("it is connected");
+        let frame = json!({ "jsonrpc": "2.0", "method": method }).to_string();
+        out.send(frame.into()).await.expect("somebody reads");
+    }
+
+    pub(super) fn opened(&self) -> usize {
+        self.state().opened
+    }
+
+    pub(super) fn called(&self) -> usize {
+        self.state().called
+    }
+
+    pub(super) fn heard(&self, method: &str) -> bool {
+        self.state().heard.iter().any(|heard| heard == method)
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.state().out.is_none()
+    }
+
+    async fn serve(self, mut received: mpsc::Receiver<Bytes>, generation: usize) {
+        while let Some(frame) = received.recv().await {
+            let message: Value = serde_json::from_slice(&frame).expect("we send JSON");
+            let answer = self.answer(&message);
+            let Some(out) = self.state().out.clone() else { break };
+            if let Some(answer) = answer {
+                let _ = out.send(answer.to_string().into()).await;
+            }
+        }
+        let mut state = self.state();
+        if state.opened == generation {
+            state.out = None;
+        }
+    }
+
+    fn answer(&self, message: &Value) -> Option<Value> {
+        let mut state = self.state();
+        let method = message["method"].as_str().unwrap_or_default().to_owned();
+        state.heard.push(method.clone());
+        let id = message.get("id").filter(|_| !state.deaf)?.clone();
+        let error =
+            |code: i32| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } });
+        let result = match method.as_str() {
+            "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
+            "ping" => json!({}),
+            "tools/list" => {
+                // Written as text, so that what must not change can be seen to.
+                let tools: Vec<String> = state.tools.iter().map(|name| definition(name)).collect();
+                let raw =
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
+                drop(state);
+                self.raw(raw);
+                return None;
+            }
+            "tools/call" => {
+                state.called += 1;
+                match message["params"]["name"].as_str().unwrap_or_default() {
+                    "hang" => return None,
+                    tool if tool.starts_with("internal") => return Some(error(-32_603)),
+                    tool if tool.starts_with("invalid") => return Some(error(-32_602)),
+                    tool => json!({ "content": [{ "type": "text", "text": tool }] }),
+                }
+            }
+            _ => return Some(error(-32_601)),
+        };
+        Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+    }
+
+    fn raw(&self, frame: String) {
+        if let Some(out) = &self.state().out {
+            let _ = out.try_send(frame.into());
+        }
+    }
+}
+
+fn definition(name: &str) -> String {
+    let hints = if name.ends_with("idempotent") { r#"{"idempotentHint":true}"# } else { "{}" };
+    format!(r#"{{ "name":"{name}", "inputSchema":{{"type":"object"}}, "annotations":{hints},"x-odd":1.50}}"#)
+}
+
+impl Opener for Scripted {
+    fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
+        let planned = {
+            let mut state = self.state();
+            state.opened += 1;
+            state.plan.pop_front()
+        };
+        match planned {
+            Some(Opens::Fail(cause)) => return Box::pin(std::future::ready(Err(cause))),
+            Some(Opens::Hang) => return Box::pin(std::future::pending()),
+            None => {}
+        }
+        let (link, Peer { received, send }) = pair(inbox);
+        let generation = {
+            let mut state = self.state();
+            (state.out, state.deaf) = (Some(send), false);
+            state.opened
+        };
+        tokio::spawn(self.clone().serve(received, generation));
+        Box::pin(std::future::ready(Ok(link)))
+    }
+
+    fn transport(&self) -> &'static str {
+        "memory"
+    }
+}
+
+/// A member with the defaults of a configuration, and no jitter.
+pub(super) fn member(name: &str, server: &Scripted) -> Member {
+    let restart = Restart { jitter: 0.0, ..Restart::preset_default() };
+    let client = Client { name: "test".to_owned(), version: "1".to_owned(), capabilities: json!({}) };
+    Member {
+        settings: Settings {
+            name: name.into(),
+            opener: Box::new(server.clone()),
+            policy: Policy { restart, probe_interval: None },
+            probe: Probe::Ping,
+            probe_timeout: secs(3),
+            connect_timeout: secs(30),
+            client: Arc::new(client),
+            memory: None,
+        },
+        slug: name.into(),
+        filter: Filter::default(),
+        start: Start::Eager,
+        timeout: secs(30),
+        acquire_timeout: secs(60),
+        tools: std::collections::BTreeMap::new(),
+    }
+}
+
+/// A fleet, and what a story asks of it.
+pub(super) struct Watched {
+    pub(super) fleet: Fleet,
+    health: watch::Receiver<Vec<ServerFacts>>,
+}
+
+pub(super) fn fleet(members: Vec<Member>) -> Watched {
+    let (publish, health) = watch::channel(Vec::new());
+    let common = Common {
+        init_concurrency: 8,
+        naming: Naming::Prefixed,
+        name_chars_max: NAME_CHARS_DEFAULT,
+        reserved: Vec::new(),
+        clock: Arc::new(Paused(Instant::now())),
+        health: publish,
+        logger: Logger::silent(),
+    };
+    Watched { fleet: Fleet::start(members, common), health }
+}
+
+/// The clock that tokio can pause.
+struct Paused(Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> Moment {
+        let since_boot = self.0.elapsed();
+        Moment { wall: Timestamp(1_800_000_000_000 + since_boot.as_millis() as u64), since_boot }
+    }
+}
+
+impl Watched {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.fleet.catalog().borrow().tools().iter().map(|tool| tool.name.to_string()).collect()
+    }
+
+    /// Waits until so many tools are listed.
+    pub(super) async fn listed(&self, count: usize) {
+        let mut catalog = self.fleet.catalog();
+        catalog.wait_for(|catalog| catalog.tools().len() == count).await.expect("the fleet is there");
+    }
+
+    /// Waits until a server is in that state.
+    pub(super) async fn state_is(&self, name: &str, state: &str) {
+        let is_there =
+            |facts: &Vec<ServerFacts>| facts.iter().any(|facts| facts.name == name && facts.state == state);
+        self.health.clone().wait_for(is_there).await.expect("the fleet is there");
+    }
+
+    pub(super) async fn call(&self, name: &str) -> Result<Bytes, Failed> {
+        self.call_with(name, CancellationToken::new()).await
+    }
+
+    pub(super) async fn call_with(&self, name: &str, cancel: CancellationToken) -> Result<Bytes, Failed> {
+        let tool = self.fleet.catalog().borrow().get(name).cloned().expect("it is listed");
+        self.fleet.call(Calling { tool: &tool, arguments: b"{}", notices: None, cancel }).await
+    }
+}

@@ -1,0 +1,187 @@
+//! Nothing is left behind, however the program behaves and however colibri ends.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use colibri::domain::end::End;
+use colibri::sandbox::policy::Limits;
+use colibri::sandbox::{Layer, Policy};
+
+use super::support::{PATIENCE, Villain, rounds, wait_until};
+
+/// Ways to be hard to end. A bomb is bounded, and by less than its limit, so that it is not ended for it.
+const STUBBORN: [&[&str]; 5] = [&["daemons", "10"], &["leave", "5"], &["deaf"], &["stop"], &["bomb", "100"]];
+
+/// With every layer there is, without namespaces, and with nothing but the lifeline.
+fn policies() -> [Policy; 3] {
+    let without = [Layer::Namespace].into();
+    let degraded =
+        Policy { pretend_missing: Clone::clone(&without), allow_degraded: without, ..Policy::default() };
+    [Policy::default(), degraded, Policy::off()]
+}
+
+/// SB-6, PR-15: closing ends daemons that left their session, ignore everything or have stopped.
+#[tokio::test]
+async fn closing_leaves_nobody_behind() {
+    let mut all = tokio::task::JoinSet::new();
+    for policy in policies() {
+        for words in STUBBORN {
+            let policy = policy.clone();
+            all.spawn(async move {
+                let villain = Villain::new();
+                let child = villain.ready(words, &policy).await;
+                tokio::time::timeout(PATIENCE, child.life.end()).await.expect("it ends");
+                let left = villain.survivors().join("\n");
+                assert!(left.is_empty(), "{words:?} under {policy:?}, when closing returned:\n{left}");
+            });
+        }
+    }
+    all.join_all().await;
+}
+
+/// SB-6: a handle that is dropped ends the tree, without anybody waiting for it.
+#[tokio::test]
+async fn dropping_leaves_nobody_behind() {
+    let villain = Villain::new();
+    for policy in policies() {
+        for words in STUBBORN {
+            let child = villain.ready(words, &policy).await;
+            let life = child.life.clone();
+            drop(child);
+            let mut ended = std::pin::pin!(life.how_it_ended());
+            // Still held by `life`: it runs, or left by itself.
+            let early = tokio::time::timeout(Duration::from_millis(20), &mut ended).await;
+            assert!(matches!(early, Err(_) | Ok(End::Exited { code: 0 })), "{words:?}: {early:?}");
+        }
+        // Every handle is gone; the tasks that kept the trees end them now.
+        let gone = async {
+            while !villain.survivors().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.expect("dropped trees end");
+    }
+}
+
+/// SB-6: a runtime that stops takes every tree with it.
+#[test]
+fn a_runtime_that_stops_leaves_nobody_behind() {
+    let villain = Villain::new();
+    for policy in policies() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let children: Vec<_> =
+            STUBBORN.iter().map(|words| runtime.block_on(villain.ready(words, &policy))).collect();
+        runtime.shutdown_background();
+        villain.assert_gone();
+        drop(children);
+    }
+}
+
+/// SB-6: colibri is killed at any moment, in any way; one second later nobody is left. The trees
+/// were starting, running or ending just then.
+#[test]
+fn however_colibri_ends_nobody_is_left() {
+    let villain = Villain::new();
+    let seed = std::process::id() as usize;
+    println!("seed {seed}");
+    let signals = ["KILL", "TERM", "INT", "HUP", "KILL"];
+    let options: [&[&str]; 3] =
+        [&[], &["--sandbox", "off"], &["--pretend-missing", "namespace", "--allow-degraded", "namespace"]];
+    for round in 0..rounds() {
+        let words = STUBBORN[(seed + round) % STUBBORN.len()];
+        let options = options[(seed + round / 2) % options.len()];
+        let mut colibri = villain
+            .run(options, words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let moment = Duration::from_micros(((seed * 7919 + round * 104_729) % 60_000) as u64);
+        if round % 2 == 0 {
+            let mut line = String::new();
+            BufReader::new(colibri.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n", "round {round}: {words:?}");
+        } else {
+            wait_until(moment, || false);
+        }
+        signal(colibri.id(), signals[round % signals.len()]);
+        colibri.wait().unwrap();
+        villain.assert_gone();
+    }
+}
+
+/// SB-6: twenty trees at once, and colibri is killed.
+#[test]
+fn twenty_trees_die_with_colibri() {
+    let villain = Villain::new();
+    let mut colibris: Vec<_> = (0..20)
+        .map(|_| {
+            let mut command = villain.run(&[], &["daemons", "6"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for colibri in &mut colibris {
+        let mut line = String::new();
+        BufReader::new(colibri.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+    }
+    // The program and six daemons each, the init and the helper.
+    assert!(villain.survivors().len() >= 20 * 9, "all of them run");
+    for colibri in &colibris {
+        signal(colibri.id(), "KILL");
+    }
+    villain.assert_gone();
+    for mut colibri in colibris {
+        colibri.wait().unwrap();
+    }
+}
+
+/// SB-6: what keeps a tree is killed from outside, the init or the helper; the tree goes, and that is told.
+#[tokio::test]
+async fn a_killed_keeper_takes_the_tree_with_it() {
+    let villain = Villain::new();
+    for policy in policies() {
+        for keeper in ["helper", "init"] {
+            let child = villain.ready(&["daemons", "5"], &policy).await;
+            let pid = if keeper == "helper" { child.life.pid } else { child_of(child.life.pid) };
+            signal(pid, "KILL");
+            let end = tokio::time::timeout(PATIENCE, child.life.how_it_ended()).await.expect("it is told");
+            assert_eq!(end, End::Lost, "{keeper} under {:?}", policy.level);
+            // Without a namespace the helper's death is noticed by the init, which then kills.
+            villain.assert_gone();
+        }
+    }
+}
+
+/// SB-6, PR-15: hundreds of runs leave no zombie and no descriptor.
+#[tokio::test]
+async fn many_runs_leave_nothing() {
+    let villain = Villain::new();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    villain.ready(&["leave", "2"], &Policy::default()).await.life.ended().await;
+    let before = open();
+    for _ in 0..rounds() * 5 {
+        let policy = Policy { limits: Limits::default(), ..Policy::default() };
+        let child = villain.ready(&["leave", "2"], &policy).await;
+        assert_eq!(child.life.how_it_ended().await, End::Exited { code: 0 });
+    }
+    villain.assert_gone();
+    assert!(open() <= before, "{} descriptors, {before} before", open());
+    let own = std::process::id();
+    let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    assert_eq!(children, "", "no zombie of ours");
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(sent.success());
+}
+
+/// The only child of a process.
+fn child_of(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap_or_else(|_| panic!("one child of {pid}: {children:?}"))
+}

@@ -1,0 +1,216 @@
+//! What is out of reach: colibri's own files, other people's, the network, and the ways out.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use colibri::sandbox::policy::{Files, Network};
+use colibri::sandbox::{Policy, start_under};
+
+use super::support::Villain;
+
+/// What the program found, by what it tried.
+#[track_caller]
+fn all_refused(said: &[String], but: &[&str]) {
+    assert!(!said.is_empty(), "it said nothing");
+    for line in said {
+        let (what, outcome) = line.rsplit_once(' ').unwrap();
+        assert_eq!(outcome == "ok", but.contains(&what), "{line}; all of it: {said:#?}");
+    }
+}
+
+/// A folder as colibri keeps it.
+struct Own {
+    folder: PathBuf,
+    files: Vec<String>,
+    _socket: UnixListener,
+}
+
+impl Own {
+    fn new(villain: &Villain) -> Self {
+        let folder = villain.folder.join("home/share/colibri");
+        std::fs::create_dir_all(&folder).unwrap();
+        let names = ["colibri.db", "colibri.db.key", "colibri.db.checkpoints", "colibri.json", "socket"];
+        for name in &names[..4] {
+            std::fs::write(folder.join(name), "secret").unwrap();
+        }
+        let socket = UnixListener::bind(folder.join("socket")).unwrap();
+        let files = names.map(|name| folder.join(name).to_str().unwrap().to_owned()).into();
+        Self { folder, files, _socket: socket }
+    }
+}
+
+/// SB-3: colibri's key, database, checkpoints, configuration and socket cannot be read, written or
+/// spoken to; nor covered anew by moving the folders above them away.
+#[tokio::test]
+async fn what_is_colibris_own_is_out_of_reach() {
+    let villain = Villain::new();
+    let own = Own::new(&villain);
+    let hidden = vec![own.folder.clone().into_os_string()];
+    let alone: Vec<_> = own.files.iter().map(Into::into).collect();
+    for hidden in [hidden, alone] {
+        let policy = Policy { files: Files { hidden, ..Files::default() }, ..Policy::default() };
+        let mut words = vec!["reach"];
+        words.extend(own.files.iter().map(String::as_str));
+        all_refused(&villain.said(&words, &policy).await, &[]);
+        let script = "mv home moved; mv home/share moved; mv home/share/colibri moved; rm -rf home; \
+                      cat home/share/colibri/colibri.db.key home/../home/share/colibri/colibri.db.key; \
+                      (cd home/share && cat colibri/colibri.db.key); \
+                      unshare --user --map-root-user --mount sh -c ' \
+                        for cover in /proc/self/cwd/home/share/colibri/* /proc/self/cwd/home/share/colibri; do \
+                          umount -l $cover; done; cat home/share/colibri/colibri.db.key; \
+                        mount --bind . /mnt && cat /mnt/home/share/colibri/colibri.db.key; \
+                        mount --rbind / /mnt && cat /mnt/$PWD/home/share/colibri/colibri.db.key'; \
+                      echo done";
+        let arguments = vec!["-c".into(), script.into()];
+        let spec = colibri::sandbox::Spec { program: "sh".into(), arguments, ..villain.spec(&[]) };
+        let mut child = start_under(&spec, &policy).unwrap();
+        let mut said = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut child.stdout, &mut said).await.unwrap();
+        assert_eq!(said, "done\n", "{}", child.life.last_words());
+        for file in &own.files[..4] {
+            assert_eq!(std::fs::read_to_string(file).unwrap(), "secret", "{file}");
+        }
+    }
+}
+
+/// SB-3: `colibri run` covers its own files by itself.
+#[test]
+fn running_a_program_covers_colibris_own_files() {
+    let villain = Villain::new();
+    let own = villain.folder.join("own");
+    std::fs::create_dir(&own).unwrap();
+    let files = ["colibri.db", "colibri.db.key", "colibri.db.checkpoints"].map(|name| own.join(name));
+    for file in &files {
+        std::fs::write(file, "secret").unwrap();
+    }
+    let config = villain.folder.join("colibri.json");
+    std::fs::write(&config, "{}").unwrap();
+    let mut words = vec!["reach"];
+    words.extend(files.iter().chain([&config]).map(|file| file.to_str().unwrap()));
+    let done = villain.run(&["--config", config.to_str().unwrap()], &words).output().unwrap();
+    let said: Vec<String> = String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(said.len(), 12, "{}", String::from_utf8_lossy(&done.stderr));
+    all_refused(&said, &[]);
+    // And not, if it is told not to.
+    let done = villain.run(&["--sandbox", "off"], &words).output().unwrap();
+    assert!(String::from_utf8(done.stdout).unwrap().contains("colibri.db.key ok"));
+}
+
+/// T9 of the abuse list: without a network there is no socket of any kind, not even of this machine.
+#[tokio::test]
+async fn without_a_network_there_are_no_sockets() {
+    let villain = Villain::new();
+    let place = villain.folder.join("docker.sock");
+    let _listener = UnixListener::bind(&place).unwrap();
+    let words = ["sockets", place.to_str().unwrap()];
+    all_refused(&villain.said(&words, &Policy::strict()).await, &["pair"]);
+    let alone = Policy { network: Some(Network::None), ..Policy::default() };
+    all_refused(&villain.said(&words, &alone).await, &["pair"]);
+    let said = villain.said(&words, &Policy::default()).await;
+    assert!(said.contains(&"tcp ok".to_owned()) && said.contains(&"pathname ok".to_owned()), "{said:?}");
+}
+
+/// T10 of the abuse list: under `strict`, files that were not named, by every way around.
+#[tokio::test]
+async fn files_that_were_not_named_are_out_of_reach() {
+    let villain = Villain::new();
+    // Not below /tmp, which is private anyway.
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [outside, inside] = ["outside", "inside"].map(|name| place.path().join(name));
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::create_dir(&inside).unwrap();
+    let secret = outside.join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let files = Files { allow_write: vec![inside.clone().into()], ..Files::default() };
+    let words = [&outside, &secret, &inside].map(|path| path.to_str().unwrap());
+    let words = ["around", words[0], words[1], words[2]];
+    let policy = Policy { files, ..Policy::strict() };
+    all_refused(&villain.said(&words, &policy).await, &["inside"]);
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+    assert!(!outside.join("new").exists());
+}
+
+/// SB-3: lists work under `standard` too, once they are asked for; and a folder in a writable one can
+/// be kept from being written.
+#[tokio::test]
+async fn files_are_limited_as_asked_for() {
+    let villain = Villain::new();
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [writable, kept, other] = ["writable", "writable/kept", "other"].map(|name| place.path().join(name));
+    for folder in [&writable, &kept, &other] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let files = Files {
+        allow_write: vec![writable.clone().into()],
+        read_only: vec![kept.clone().into()],
+        ..Files::default()
+    };
+    let policy = Policy { files, ..Policy::default() };
+    let script = "for f in writable writable/kept other; do touch $f/new && echo $f; done; ls / >/dev/null && echo read";
+    let spec = colibri::sandbox::Spec {
+        program: "sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        directory: Some(place.path().to_owned()),
+        ..villain.spec(&[])
+    };
+    let mut child = start_under(&spec, &policy).unwrap();
+    let mut said = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut child.stdout, &mut said).await.unwrap();
+    assert_eq!(said, "writable\nread\n", "{}", child.life.last_words());
+}
+
+/// T11 of the abuse list: system calls that lead out are refused.
+#[tokio::test]
+async fn the_ways_out_are_closed() {
+    let villain = Villain::new();
+    all_refused(&villain.said(&["escapes"], &Policy::strict()).await, &[]);
+    let said = villain.said(&["escapes"], &Policy::default()).await;
+    // It may make namespaces of its own there, and mount in them; the init stays out of its reach.
+    assert!(said.contains(&"ptrace EPERM".to_owned()), "{said:?}");
+    // A signal to the init is not refused there; it is not delivered.
+    assert!(said.contains(&"kill-init ok".to_owned()), "{said:?}");
+}
+
+/// T13 of the abuse list: nothing of colibri's environment, arguments or descriptors is visible inside.
+#[test]
+fn secrets_do_not_leak_in() {
+    let villain = Villain::new();
+    // Left open on purpose: descriptor 9 of a shell that starts colibri.
+    let mut script = std::process::Command::new("sh");
+    let inner = villain.run(&[], &["descriptors"]);
+    let words: Vec<_> = inner.get_args().map(|word| word.to_str().unwrap().to_owned()).collect();
+    script.arg("-c").arg(format!(
+        "exec 9</etc/passwd; exec {} {}",
+        env!("CARGO_BIN_EXE_colibri"),
+        words.join(" ")
+    ));
+    let done = script.env("HOME", &villain.folder).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "done\n", "{}", String::from_utf8_lossy(&done.stderr));
+
+    let look = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'";
+    let mut command = villain.run(&[], &[]);
+    command = {
+        let mut fresh = std::process::Command::new(command.get_program());
+        fresh.env("CANARY_SECRET", "canary-4711").env("HOME", &villain.folder);
+        fresh.args(["run", "--", "sh", "-c", look]);
+        fresh
+    };
+    let done = command.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("HOME="), "{said}");
+    assert!(!said.contains("canary-4711"), "{said}");
+}
+
+/// T11 of the abuse list: a sandbox within a sandbox fails closed.
+#[test]
+fn a_sandbox_in_a_sandbox_fails_closed() {
+    let villain = Villain::new();
+    let inner = env!("CARGO_BIN_EXE_colibri");
+    let mut command = std::process::Command::new(inner);
+    command.env("HOME", &villain.folder).args(["run", "--sandbox", "strict", "--allow-read"]);
+    command.arg(std::path::Path::new(inner).parent().unwrap()).arg("--");
+    command.args([inner, "run", "--", "echo", "it ran"]);
+    let done = command.output().unwrap();
+    assert!(!done.status.success());
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "");
+}

@@ -1,0 +1,292 @@
+/* A program that misbehaves as it is told. It says "ready" when it does, and what it found out, one
+ * line each; the stories read that. Everything it does is bounded, in case nobody holds it. */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MB ((size_t)1 << 20)
+/* Nobody lives longer than this, even if everything else fails. */
+#define LIFETIME_SECONDS 60
+
+static void say(const char *line) {
+    dprintf(1, "%s\n", line);
+}
+
+/* One line: what was tried, and "ok" or the name of the refusal. */
+static void found(const char *what, long outcome) {
+    dprintf(1, "%s %s\n", what, outcome >= 0 ? "ok" : strerrorname_np(errno));
+}
+
+static void stay(void) {
+    for (;;) pause();
+}
+
+static void deaf(void) {
+    for (int s = 1; s < 32; s++) signal(s, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGALRM, SIG_DFL);
+}
+
+/* Leaves the group, the session and the parent, twice. */
+static void daemons(int count) {
+    for (int i = 0; i < count; i++) {
+        if (fork() == 0) {
+            setsid();
+            if (fork() != 0) _exit(0);
+            setsid();
+            deaf();
+            alarm(LIFETIME_SECONDS);
+            stay();
+        }
+        wait(NULL);
+    }
+}
+
+static void bomb(int most) {
+    atomic_int *count = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    atomic_store(count, 1);
+    say("ready");
+    for (;;) {
+        if (atomic_fetch_add(count, 1) >= most) stay();
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(LIFETIME_SECONDS);
+            setsid();
+        } else if (child < 0) {
+            atomic_fetch_sub(count, 1);
+            usleep(1000);
+        }
+    }
+}
+
+static void touch_all(char *memory, size_t length) {
+    for (size_t at = 0; at < length; at += 4096) memory[at] = 1;
+}
+
+static int fill(int file, size_t length) {
+    static char block[1 << 16];
+    memset(block, 1, sizeof block);
+    for (size_t done = 0; done < length; done += sizeof block)
+        if (write(file, block, sizeof block) < 0) return -1;
+    return 0;
+}
+
+/* Not hostile at all: forks that share what their parent has, and touch none of it. */
+static void share(size_t mb, int forks) {
+    touch_all(malloc(mb * MB), mb * MB);
+    for (int i = 0; i < forks; i++)
+        if (fork() == 0) stay();
+    say("ready");
+    stay();
+}
+
+static void memory(const char *kind, size_t mb, int forks) {
+    if (!strcmp(kind, "parent")) share(mb, forks);
+    say("ready");
+    if (!strcmp(kind, "malloc")) {
+        for (size_t i = 0; i < mb; i++) {
+            char *block = malloc(MB);
+            if (!block) { say("refused"); stay(); }
+            touch_all(block, MB);
+        }
+    } else if (!strcmp(kind, "forks")) {
+        for (int i = 0; i < forks; i++)
+            if (fork() == 0) {
+                alarm(LIFETIME_SECONDS);
+                touch_all(malloc(mb * MB), mb * MB);
+                stay();
+            }
+    } else if (!strcmp(kind, "shared")) {
+        touch_all(mmap(NULL, mb * MB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), mb * MB);
+    } else if (!strcmp(kind, "shm")) {
+        found("shm", fill(open("/dev/shm/filled", O_CREAT | O_RDWR, 0600), mb * MB));
+    } else if (!strcmp(kind, "memfd")) {
+        found("memfd", fill(memfd_create("filled", 0), mb * MB));
+    }
+    stay();
+}
+
+static void spin(void) {
+    deaf();
+    say("ready");
+    for (volatile unsigned long i = 0;; i++) {}
+}
+
+static void flood(int where) {
+    static char block[1 << 16];
+    memset(block, 'x', sizeof block);
+    say("ready");
+    for (;;)
+        if (write(where, block, sizeof block) < 0) _exit(1);
+}
+
+static void sockets(const char *pathname) {
+    const struct { const char *name; int family, type; } kinds[] = {
+        {"tcp", AF_INET, SOCK_STREAM}, {"udp", AF_INET, SOCK_DGRAM}, {"tcp6", AF_INET6, SOCK_STREAM},
+        {"raw", AF_INET, SOCK_RAW}, {"netlink", AF_NETLINK, SOCK_RAW}, {"packet", AF_PACKET, SOCK_RAW},
+        {"vsock", AF_VSOCK, SOCK_STREAM},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        found(kinds[i].name, socket(kinds[i].family, kinds[i].type, 0));
+    struct sockaddr_un place = {.sun_family = AF_UNIX};
+    strncpy(place.sun_path, pathname, sizeof place.sun_path - 1);
+    int one = socket(AF_UNIX, SOCK_STREAM, 0);
+    found("pathname", one < 0 ? one : connect(one, (struct sockaddr *)&place, sizeof place));
+    struct sockaddr_un hidden = {.sun_family = AF_UNIX};
+    strncpy(hidden.sun_path + 1, "colibri-story", sizeof hidden.sun_path - 2);
+    int two = socket(AF_UNIX, SOCK_STREAM, 0);
+    found("abstract", two < 0 ? two : bind(two, (struct sockaddr *)&hidden, sizeof hidden));
+    int pair[2];
+    found("pair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+}
+
+static int nothing(void *unused) {
+    (void)unused;
+    return 0;
+}
+
+static void escapes(void) {
+    static char stack[1 << 16];
+    void *top = stack + sizeof stack;
+    struct { unsigned long flags[11]; } three = {{CLONE_NEWUSER}};
+    found("unshare-user", unshare(CLONE_NEWUSER));
+    found("unshare-mount", unshare(CLONE_NEWNS));
+    found("clone-user", clone(nothing, top, CLONE_NEWUSER | SIGCHLD, NULL));
+    found("clone-pid", clone(nothing, top, CLONE_NEWPID | SIGCHLD, NULL));
+    found("clone3", syscall(SYS_clone3, &three, sizeof three));
+    found("ptrace", ptrace(PTRACE_ATTACH, 1, NULL, NULL));
+    found("vm-read", syscall(SYS_process_vm_readv, 1, NULL, 0, NULL, 0, 0));
+    found("kill-init", kill(1, SIGKILL));
+    found("io-uring", syscall(SYS_io_uring_setup, 1, stack));
+    found("mount", mount("none", "/mnt", "tmpfs", 0, NULL));
+    found("umount", umount2("/proc", MNT_DETACH));
+    found("bpf", syscall(SYS_bpf, 0, stack, 64));
+    found("keyctl", syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0));
+    found("userfaultfd", syscall(SYS_userfaultfd, 0));
+    found("perf", syscall(SYS_perf_event_open, stack, 0, -1, -1, 0));
+    found("handle", syscall(SYS_open_by_handle_at, AT_FDCWD, stack, 0));
+    found("setns", setns(0, 0));
+    found("chroot", chroot("/tmp"));
+    found("x32", syscall(0x40000000 + SYS_getpid));
+}
+
+/* files OUTSIDE SECRET INSIDE: a folder and a file that are out of reach, and one that is not. */
+static void files(const char *outside, const char *secret, const char *inside) {
+    char path[4096], other[4096];
+    found("read", open(secret, O_RDONLY));
+    snprintf(path, sizeof path, "%s/../../../../../../../..%s", inside, secret);
+    found("dots", open(path, O_RDONLY));
+    snprintf(path, sizeof path, "%s/link", inside);
+    symlink(secret, path);
+    found("symlink", open(path, O_RDONLY));
+    snprintf(path, sizeof path, "%s/hard", inside);
+    found("hardlink", link(secret, path));
+    snprintf(path, sizeof path, "/proc/self/root%s", secret);
+    found("proc-root", open(path, O_RDONLY));
+    snprintf(path, sizeof path, "/proc/1/root%s", secret);
+    found("init-root", open(path, O_RDONLY));
+    found("init-environ", open("/proc/1/environ", O_RDONLY));
+    found("init-memory", open("/proc/1/mem", O_RDWR));
+    found("tmpfile", open(outside, O_TMPFILE | O_RDWR, 0600));
+    snprintf(path, sizeof path, "%s/new", outside);
+    found("create", open(path, O_CREAT | O_WRONLY, 0600));
+    snprintf(other, sizeof other, "%s/mine", inside);
+    close(open(other, O_CREAT | O_WRONLY, 0600));
+    found("rename-out", rename(other, path));
+    found("truncate", truncate(secret, 0));
+    found("chmod", chmod(secret, 0777));
+    found("remove", unlink(secret));
+    found("inside", open(other, O_RDWR));
+    /* A link that changes while it is followed. */
+    snprintf(path, sizeof path, "%s/swap", inside);
+    int lost = 0;
+    if (fork() == 0) {
+        alarm(2);
+        for (int i = 0; i < 20000; i++) {
+            unlink(path);
+            if (symlink(i % 2 ? secret : other, path) != 0) continue;
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < 20000; i++) {
+        int opened = open(path, O_RDONLY);
+        struct stat seen, own;
+        if (opened >= 0 && fstat(opened, &seen) == 0 && stat(other, &own) == 0 && seen.st_ino != own.st_ino) lost++;
+        if (opened >= 0) close(opened);
+    }
+    errno = EACCES;
+    found("swap", lost ? 0 : -1);
+}
+
+static void reach(int count, char **paths) {
+    for (int i = 0; i < count; i++) {
+        dprintf(1, "read:");
+        found(paths[i], open(paths[i], O_RDONLY));
+        dprintf(1, "write:");
+        found(paths[i], open(paths[i], O_WRONLY));
+        struct sockaddr_un place = {.sun_family = AF_UNIX};
+        strncpy(place.sun_path, paths[i], sizeof place.sun_path - 1);
+        dprintf(1, "speak:");
+        found(paths[i], connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&place, sizeof place));
+    }
+}
+
+static void descriptors(void) {
+    for (int fd = 3; fd < 1024; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) dprintf(1, "open %d\n", fd);
+    say("done");
+}
+
+static void many_files(const char *folder, int most) {
+    char path[4096];
+    int made = 0;
+    for (; made < most; made++) {
+        snprintf(path, sizeof path, "%s/%d", folder, made);
+        int file = open(path, O_CREAT | O_WRONLY, 0600);
+        if (file < 0) break;
+        close(file);
+    }
+    found("last", made == most ? 0 : -1);
+}
+
+int main(int count, char **words) {
+    const char *verb = count > 1 ? words[1] : "";
+    int number = count > 2 ? atoi(words[2]) : 0;
+    alarm(LIFETIME_SECONDS);
+    if (!strcmp(verb, "daemons")) { deaf(); daemons(number); say("ready"); stay(); }
+    if (!strcmp(verb, "leave")) { daemons(number); say("ready"); return 0; }
+    if (!strcmp(verb, "deaf")) { deaf(); say("ready"); stay(); }
+    if (!strcmp(verb, "stop")) { daemons(2); say("ready"); kill(0, SIGSTOP); stay(); }
+    if (!strcmp(verb, "bomb")) bomb(number);
+    if (!strcmp(verb, "spin")) spin();
+    if (!strcmp(verb, "sleep")) { say("ready"); stay(); }
+    if (!strcmp(verb, "memory")) memory(words[2], (size_t)atoi(words[3]), count > 4 ? atoi(words[4]) : 0);
+    if (!strcmp(verb, "file")) found("file", fill(open(words[2], O_CREAT | O_WRONLY, 0600), (size_t)atoi(words[3]) * MB));
+    if (!strcmp(verb, "files")) many_files(words[2], atoi(words[3]));
+    if (!strcmp(verb, "flood")) flood(number);
+    if (!strcmp(verb, "sockets")) sockets(words[2]);
+    if (!strcmp(verb, "escapes")) escapes();
+    if (!strcmp(verb, "around")) files(words[2], words[3], words[4]);
+    if (!strcmp(verb, "reach")) reach(count - 2, words + 2);
+    if (!strcmp(verb, "descriptors")) descriptors();
+    if (!strcmp(verb, "crash")) { say("ready"); raise(SIGSEGV); }
+    return 0;
+}
