@@ -22,6 +22,9 @@ pub const PAGES_MAX: usize = 1000;
 /// Tools of one server, all pages together.
 pub const TOOLS_MAX: usize = 20_000;
 
+/// What all pages of one list weigh together. Far more than any model can read.
+pub const LIST_BYTES_MAX: usize = 64 << 20;
+
 /// A tool as its server describes it.
 #[derive(Clone, Debug)]
 pub struct Tool {
@@ -61,11 +64,16 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
     let has_mirrors = session.revision().family == Family::Modern;
     let mut mirrored = HashMap::new();
     let (mut cursor, mut seen, mut names) = (None::<String>, HashSet::new(), HashSet::new());
+    let mut bytes = 0;
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         let left = until.saturating_duration_since(Instant::now());
         let request = Request { params: params.as_ref().map(String::as_bytes), ..Request::default() };
         let page = session.request("tools/list", request, left).await?;
+        bytes += page.len();
+        if bytes > LIST_BYTES_MAX {
+            return Err(Cause::Protocol(format!("tools/list: more than {LIST_BYTES_MAX} bytes")));
+        }
         let page: Page =
             serde_json::from_slice(&page).map_err(|error| Cause::Protocol(format!("tools/list: {error}")))?;
         for definition in page.tools {

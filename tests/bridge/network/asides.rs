@@ -5,17 +5,19 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use colibri::domain::audit::Pending;
 use colibri::domain::log::Logger;
-use colibri::fleet::bridge::{Bridge, CallOptions, ConnectOptions, Handler, Notice};
+use colibri::fleet::bridge::{Bridge, CallOptions, Cause, ConnectOptions, Handler, Notice};
 use colibri::fleet::era::Era;
+use colibri::fleet::link::http::Http;
+use colibri::fleet::web::Endpoint;
 use colibri::mcp::error::Error;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::bridge::support::{Held, LONG, call, connect, tell_all, until};
+use crate::bridge::support::{Held, LONG, SHORT, call, connect, tell_all, until};
 
 use super::frames::TEXT;
-use super::mcp::{Call, Carrier, EVENTS_HEAD, LAST_CHUNK, STREAM_HEAD, WAYS, chunk};
-use super::wire::{Server, Step};
+use super::mcp::{Call, Carrier, EVENTS_HEAD, LAST_CHUNK, STREAM_HEAD, WAYS, answer, chunk};
+use super::wire::{Envelope, Server, Step};
 
 /// Keeps what it is told and what it is asked, and knows its roots.
 #[derive(Default)]
@@ -196,4 +198,91 @@ async fn a_connection_that_died_between_calls_costs_no_attempt() {
     told(("it closes", vec![Step::Close])).await;
     told(("it resets", vec![Step::Reset])).await;
     told(("it goes on talking", vec![Step::send("\0\0\0"), Step::Hold])).await;
+}
+
+/// BR-3, PR-1: a message that wants no answer is not waited for: whatever its success carries, and for
+/// however long.
+#[tokio::test]
+async fn a_notification_is_not_waited_for() {
+    for carrier in [Carrier::Json, Carrier::OldEvents] {
+        let sound = carrier.script(move |call| vec![Step::Send(carrier.whole(&call.good()))]);
+        let server = Server::start(move |heard| match heard.asks().as_str() {
+            "notifications/initialized" => vec![Step::send(STREAM_HEAD), Step::send(": \n\n"), Step::Hold],
+            _ => sound(heard),
+        })
+        .await;
+        let bridge = connect(carrier.opener(&server), Era::Legacy, LONG).await.expect("it connects");
+        call(&bridge, LONG).await.expect("it answers");
+        until("that stream is left", || server.left() >= 1).await;
+        bridge.close().await;
+    }
+}
+
+/// A person who never decides.
+struct Undecided;
+
+impl Handler for Undecided {
+    fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// BR-3: a call that waits for somebody's input ends by its deadline, too.
+#[tokio::test]
+async fn input_that_never_comes_costs_a_deadline() {
+    let asks = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}"#;
+    let server =
+        Carrier::Json.serve(|call| vec![Step::Send(Carrier::Json.whole(&answer(call.id, asks)))]).await;
+    let options = ConnectOptions {
+        transport: Some(Carrier::Json.opener(&server)),
+        era: Era::Modern,
+        handler: Arc::new(Undecided),
+        logger: Logger::silent(),
+        ..ConnectOptions::default()
+    };
+    let bridge = Bridge::connect("scripted", options).await.expect("it connects");
+    let waiting = tokio::time::timeout(LONG, bridge.client().call("t", b"{}", None, SHORT));
+    let outcome = waiting.await.expect("it ends by its deadline");
+    assert_eq!(outcome.expect_err("nobody decides"), Cause::TimedOut(SHORT));
+    bridge.close().await;
+}
+
+/// PR-1: a list that goes on and on is given up before it fills the memory.
+#[tokio::test]
+async fn a_list_without_end_is_given_up() {
+    let sound = Carrier::Json.script(|_| Vec::new());
+    let server = Server::start(move |heard| {
+        let Envelope { id, method } = heard.envelope();
+        if method.as_deref() != Some("tools/list") {
+            return sound(heard);
+        }
+        let id = id.as_u64().expect("a request");
+        let (schema, description) = (r#"{"type":"object"}"#, "x".repeat(3 << 20));
+        let tool = format!(r#"{{"name":"t{id}","description":"{description}","inputSchema":{schema}}}"#);
+        let page = format!(r#"{{"tools":[{tool}],"nextCursor":"{id}"}}"#);
+        vec![Step::Send(Carrier::Json.whole(&answer(id, &page)))]
+    })
+    .await;
+    let endpoint = Endpoint::new(&server.url()).expect("an address");
+    let bridge = connect(Box::new(Http(endpoint)), Era::Modern, LONG).await.expect("it connects");
+    let error = bridge.tools().await.expect_err("nobody reads that much");
+    assert!(error.to_string().contains("bytes"), "{error}");
+    assert!(server.count("tools/list") <= 32, "{} pages were taken", server.count("tools/list"));
+    bridge.close().await;
+}
+
+/// PR-1: a connection that died with the runtime it lived in costs the next runtime nothing.
+#[test]
+fn a_connection_that_died_with_its_runtime_costs_nothing() {
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let servers = runtime();
+    let server =
+        servers.block_on(Carrier::Json.serve(|call| vec![Step::Send(Carrier::Json.whole(&call.good()))]));
+    for _ in 0..3 {
+        runtime().block_on(async {
+            let bridge =
+                connect(Carrier::Json.opener(&server), Era::Modern, LONG).await.expect("it connects");
+            bridge.client().call("t", b"{}", None, LONG).await.expect("it answers at once");
+        });
+    }
 }
