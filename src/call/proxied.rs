@@ -18,6 +18,9 @@ use crate::mcp::raw::Members;
 use super::envelope::{Ended, Form};
 use super::{Call, Path, Refused, Reply, contain, validate};
 
+/// Compiled schemas that are kept.
+const SCHEMAS_MAX: usize = 20_000;
+
 /// The servers' side of the path.
 pub(super) struct Servers {
     pub(super) fleet: Fleet,
@@ -63,6 +66,10 @@ impl Servers {
         let mut schemas = self.schemas.lock().expect("nothing panics while it holds the schemas");
         if let Some((_, schema)) = schemas.get(&tool.name).filter(|(of, _)| Arc::ptr_eq(of, tool)) {
             return schema.clone();
+        }
+        // Tools that are gone leave theirs behind; starting anew costs a compilation each.
+        if schemas.len() >= SCHEMAS_MAX {
+            schemas.clear();
         }
         let parsed: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
         let schema = validate::Arguments::compile(&parsed).ok().map(Arc::new);

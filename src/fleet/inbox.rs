@@ -141,6 +141,11 @@ impl Inbox {
         self.waiting().gone.clone().unwrap_or(Cause::Closed)
     }
 
+    /// Says something to people that somebody should look at.
+    pub fn warn(&self, what: &str) {
+        self.0.logger.warn(format_args!("[mcp-bridge] {what}"));
+    }
+
     /// Says something to people, at debug level.
     pub fn debug(&self, what: &str) {
         self.0.logger.debug(format_args!("[mcp-bridge] {what}"));

@@ -34,8 +34,14 @@ pub struct Tool {
     pub definition: Box<RawValue>,
 }
 
+impl PartialEq for Tool {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition.get() == other.definition.get()
+    }
+}
+
 /// What was listed, and what was left out.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tools {
     /// In the server's order.
     pub tools: Vec<Tool>,

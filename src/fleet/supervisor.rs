@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::domain::clock::Clock;
 use crate::domain::ledger::clip;
@@ -30,6 +30,10 @@ use super::session::{Request as Ask, Session};
 
 /// News for a supervisor that it has not read yet. A sender that finds it full is not alone with its news.
 const REQUESTS_MAX: usize = 64;
+
+/// Between two readings of a list that keeps changing. A server that says so on and on is not believed more
+/// often than this.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a server needs to be supervised.
 pub struct Settings {
@@ -114,6 +118,7 @@ impl Supervised {
             work: None,
             live: None,
             tools: Arc::default(),
+            listed_at: Instant::now(),
             list_is_stale: false,
         };
         tokio::spawn(supervisor.run());
@@ -190,6 +195,8 @@ struct Supervisor {
     work: Option<Work>,
     live: Option<Live>,
     tools: Arc<Tools>,
+    /// When it was listed last.
+    listed_at: Instant,
     /// The server said that its list has changed.
     list_is_stale: bool,
 }
@@ -245,7 +252,7 @@ impl Supervisor {
         match news {
             News::Connected(generation, Ok((session, tools))) => {
                 self.live = Some(Live { generation, session });
-                self.tools = Arc::new(tools);
+                self.keep(tools);
                 Some(Event::Listed(generation))
             }
             News::Connected(generation, Err(cause)) => Some(Event::ConnectFailed(
@@ -255,7 +262,7 @@ impl Supervisor {
             News::Probed(generation, Ok(())) => Some(Event::ProbePassed(generation)),
             News::Probed(generation, Err(cause)) => Some(Event::ProbeFailed(generation, reason(&cause))),
             News::Listed(Ok(tools)) => {
-                self.tools = Arc::new(tools);
+                self.keep(tools);
                 None
             }
             News::Listed(Err(cause)) => {
@@ -265,6 +272,14 @@ impl Supervisor {
             }
             News::Ended(generation) => Some(Event::Ended(generation)),
             News::Nothing => None,
+        }
+    }
+
+    /// The list of now. One that says the same is the same, so that nobody is told of a change.
+    fn keep(&mut self, tools: Tools) {
+        self.listed_at = Instant::now();
+        if *self.tools != tools {
+            self.tools = Arc::new(tools);
         }
     }
 
@@ -306,8 +321,11 @@ impl Supervisor {
     }
 
     fn list_again(&self, live: Live) -> Work {
-        let deadline = self.settings.connect_timeout;
-        Box::pin(async move { News::Listed(listing::tools(&live.session, deadline).await) })
+        let (deadline, not_before) = (self.settings.connect_timeout, self.listed_at + LIST_PAUSE);
+        Box::pin(async move {
+            sleep_until(not_before).await;
+            News::Listed(listing::tools(&live.session, deadline).await)
+        })
     }
 
     fn tell(&self) {

@@ -45,7 +45,7 @@ pub use tail::STDERR_TAIL_BYTES_MAX;
 use tail::Tail;
 
 /// What to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
     /// The program.
     pub program: OsString,
@@ -55,6 +55,15 @@ pub struct Spec {
     pub environment: Vec<(OsString, OsString)>,
     /// Where it runs; colibri's own working directory if absent.
     pub directory: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Spec {
+    /// Without the values of its environment, and without its arguments: either may be secret.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        let Self { program, directory, .. } = self;
+        write!(out, "Spec {{ {program:?}, environment: {names:?}, directory: {directory:?} }}")
+    }
 }
 
 /// A running child.

@@ -44,6 +44,9 @@ impl Opener for Stdio {
                 Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
             };
             let lines = Lines::new(self.frame_bytes_max);
+            if !self.policy.allow_degraded.is_empty() {
+                tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
+            }
             tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
             let stdin = Mutex::new(Some(child.stdin));
             Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
@@ -106,6 +109,15 @@ impl Drop for ChildLink {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { life.end().await });
         }
+    }
+}
+
+/// A layer that the policy lets be missing is never missing in silence.
+async fn tell_what_is_lacking(life: Life, inbox: Inbox, program: String) {
+    let lacking = life.started().await.unwrap_or_default();
+    if !lacking.is_empty() {
+        let names: Vec<&str> = lacking.iter().map(|layer| layer.name()).collect();
+        inbox.warn(&format!("{program} runs without these layers of its sandbox: {}", names.join(", ")));
     }
 }
 
