@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -32,6 +32,7 @@ use crate::fleet::catalog::Proxied;
 use crate::fleet::roster::Fleet;
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
+pub use crate::fleet::inbox::Notice;
 pub use contain::{is_contained, note_backtrace, panic_message};
 use envelope::{Ended, Form};
 use proxied::Servers;
@@ -51,6 +52,8 @@ pub struct Call {
     pub arrived: Moment,
     /// Cancelled by the client or by a shutdown.
     pub cancel: CancellationToken,
+    /// Where what a server says meanwhile goes: progress, log messages.
+    notices: Option<mpsc::Sender<Notice>>,
     /// Whether it is for a hidden tool; a client's call by name never is.
     hidden: bool,
     /// Its place in the tool's line, taken on arrival; none if no such tool is admitted.
@@ -250,7 +253,14 @@ impl Call {
         arrived: Moment,
         cancel: CancellationToken,
     ) -> Self {
-        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, hidden: false, place: None }
+        let (notices, hidden, place) = (None, false, None);
+        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, notices, hidden, place }
+    }
+
+    /// The same, with an ear for what a server says meanwhile. A listener that does not keep up misses some.
+    #[must_use]
+    pub fn with_notices(self, notices: mpsc::Sender<Notice>) -> Self {
+        Self { notices: Some(notices), ..self }
     }
 
     /// The same, for a hidden tool: what a method of the protocol, or a command, is answered with.

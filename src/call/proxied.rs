@@ -88,8 +88,8 @@ impl Path {
         if let Err(error) = self.sink.enter(&enter).await {
             return self.not_recorded(&enter, &error).await;
         }
-        let calling =
-            Calling { tool: &tool, arguments: &enter.arguments, notices: None, cancel: call.cancel.clone() };
+        let Call { notices, cancel, .. } = call;
+        let calling = Calling { tool: &tool, arguments: &enter.arguments, notices, cancel };
         let ended = match contain::contain(servers.fleet.call(calling)).await {
             Ok(Ok(result)) => passed_on(result, &servers.fleet.name_of(&tool)),
             Ok(Err(failure)) => failed(failure),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::envelope::Id;
 use super::error::Error;
 use super::raw::Members;
-use super::request::with_members;
+use super::request::{notification, with_members};
 use super::resources::extensions;
 use super::revision::{Family, MODERN, Revision};
 
@@ -163,6 +163,15 @@ pub fn failure(id: Option<&Id>, error: &Error) -> Bytes {
 /// A server's error, as it came.
 pub fn relayed(id: &Id, error: &[u8]) -> Bytes {
     framed(id.raw(), "error", error)
+}
+
+/// What a server said while it worked on a call, under the token that the client chose for its progress.
+pub fn noticed(method: &str, params: Option<&Bytes>, token: &Id) -> Bytes {
+    let members = params
+        .and_then(|params| Members::of(params))
+        .filter(|members| members.get("progressToken").is_some());
+    let own = members.map(|members| members.with("progressToken", token.raw().as_bytes()));
+    notification(method, own.as_deref().or(params.map(AsRef::as_ref)))
 }
 
 /// The notification that the list of tools is no longer what it was.

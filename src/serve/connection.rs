@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, Reply};
+use crate::call::{Call, Notice, Reply};
 use crate::domain::log::Logger;
 use crate::mcp::answer;
 use crate::mcp::envelope::{self, Frame, Id, Message};
@@ -20,6 +20,9 @@ use super::in_flight::{InFlight, Ticket, contain};
 use super::outbox::Outbox;
 use super::session::{Answering, Asked, Session, Step};
 use super::{CallPath, Ended, Limits};
+
+/// Asides of one call that are on their way to the client.
+const NOTICES_AHEAD: usize = 32;
 
 /// A connection.
 pub(super) struct Connection<P> {
@@ -172,7 +175,7 @@ impl<P: CallPath> Connection<P> {
     /// as many waiting as may run; until then whatever else the client says is heard, a cancellation
     /// above all.
     async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
-        let Asked { id, tool, arguments, caller, answer } = asked;
+        let Asked { id, tool, arguments, caller, progress, answer } = asked;
         let entered = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
@@ -185,7 +188,18 @@ impl<P: CallPath> Connection<P> {
             Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
             Ok((ticket, cancel)) => {
                 let call = answer.call(self.calls.arrival(&tool, arguments, caller, cancel));
-                let running = run_call(self.calls.clone(), call, ticket, id, answer, self.logger.clone());
+                let (call, asides) = match progress {
+                    Some(token) => {
+                        let (teller, noticed) = mpsc::channel(NOTICES_AHEAD);
+                        (
+                            call.with_notices(teller),
+                            Some(Asides { noticed, token, outbox: self.outbox.clone() }),
+                        )
+                    }
+                    None => (call, None),
+                };
+                let running =
+                    run_call(self.calls.clone(), call, asides, ticket, id, answer, self.logger.clone());
                 Pending::Call(Box::pin(running))
             }
         }
@@ -267,10 +281,45 @@ impl Input {
     }
 }
 
+/// What a server says while it works on a call, on its way to the client.
+struct Asides {
+    noticed: mpsc::Receiver<Notice>,
+    /// The client's own.
+    token: Id,
+    outbox: Outbox,
+}
+
+impl Asides {
+    /// Passes them on until the call has ended, and all of them before its answer.
+    async fn pass_on_until<T>(mut self, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                Some(notice) = self.noticed.recv() => self.pass_on(&notice),
+                ended = &mut call => {
+                    while let Ok(notice) = self.noticed.try_recv() {
+                        self.pass_on(&notice);
+                    }
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// A client that does not read its answers gets no asides on top of them.
+    fn pass_on(&self, Notice { method, params }: &Notice) {
+        if self.outbox.has_room() {
+            self.outbox.push(answer::noticed(method, params.as_ref(), &self.token));
+        }
+    }
+}
+
 /// One call, from its arrival to its answer. `None` if the client took it back.
 async fn run_call(
     calls: impl CallPath,
     call: Call,
+    asides: Option<Asides>,
     mut ticket: Ticket,
     id: Id,
     answering: Answering,
@@ -279,7 +328,10 @@ async fn run_call(
     let (correlation_id, tool) = (call.id.to_string(), Arc::clone(&call.tool));
     // Cancelled or not, it goes down the path: what was asked is on record.
     ticket.place(&call.cancel).await;
-    let reply = contain(calls.run(call)).await;
+    let reply = match asides {
+        Some(asides) => asides.pass_on_until(contain(calls.run(call))).await,
+        None => contain(calls.run(call)).await,
+    };
     let wanted = ticket.close();
     if let Err(panic) = &reply {
         logger.error(format_args!("[colibri] the call {correlation_id} of {tool:?} panicked: {panic}"));

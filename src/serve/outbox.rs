@@ -89,6 +89,11 @@ impl Outbox {
         self.until(|state| state.bytes <= self.0.limit).await;
     }
 
+    /// Whether there is room now.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.state.borrow().bytes <= self.0.limit
+    }
+
     /// Returns when the client can no longer be reached.
     pub(super) async fn lost(&self) {
         self.until(|state| matches!(state.end, Some(End::Lost(_)))).await;

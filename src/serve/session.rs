@@ -63,6 +63,8 @@ pub(super) struct Asked {
     pub(super) tool: String,
     pub(super) arguments: Option<Bytes>,
     pub(super) caller: Caller,
+    /// Under which token the client wants to hear of progress.
+    pub(super) progress: Option<Id>,
     pub(super) answer: Answering,
 }
 
@@ -102,7 +104,8 @@ impl Answering {
 enum Outcome {
     Raw(Vec<u8>),
     Value(Value),
-    Call(Peer, ToolCall),
+    /// And under which token the client wants to hear of progress.
+    Call(Peer, ToolCall, Option<Id>),
     Method(Peer, &'static str, Bytes),
 }
 
@@ -133,7 +136,9 @@ impl Session {
             Message::Request { id, method, params } => match self.request(&method, params.as_ref(), lister) {
                 Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
                 Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
-                Ok(Outcome::Call(peer, call)) => Step::Call(self.ask(id, peer, call, None)),
+                Ok(Outcome::Call(peer, call, progress)) => {
+                    Step::Call(Asked { progress, ..self.ask(id, peer, call, None) })
+                }
                 Ok(Outcome::Method(peer, method, arguments)) => {
                     let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
                     Step::Call(self.ask(id, peer, call, Some(method)))
@@ -154,7 +159,7 @@ impl Session {
         if meta.version.is_some() {
             self.modern(method, params, meta, lister)
         } else {
-            self.legacy(method, params, lister)
+            self.legacy(method, params, meta.progress_token, lister)
         }
     }
 
@@ -173,12 +178,21 @@ impl Session {
         match method {
             "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
             "tools/list" => self.list(params, revision, lister),
-            "tools/call" => Ok(Outcome::Call(self.peer(revision, meta.client), params::tool_call(params)?)),
+            "tools/call" => {
+                let peer = self.peer(revision, meta.client);
+                Ok(Outcome::Call(peer, params::tool_call(params)?, meta.progress_token))
+            }
             _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
         }
     }
 
-    fn legacy(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
+    fn legacy(
+        &mut self,
+        method: &str,
+        params: Params<'_>,
+        progress: Option<Id>,
+        lister: Lister<'_>,
+    ) -> Result<Outcome, Error> {
         match (method, &self.legacy) {
             ("initialize", None) => self.initialize(params),
             ("initialize", Some(_)) => Err(Error::invalid_request("the session has already begun")),
@@ -187,7 +201,9 @@ impl Session {
             // Checked and not kept: colibri sends no log messages that a level could hold back.
             ("logging/setLevel", Some(_)) => params::level(params).map(|_| empty()),
             ("tools/list", Some(peer)) => self.list(params, peer.revision, lister),
-            ("tools/call", Some(peer)) => Ok(Outcome::Call(peer.clone(), params::tool_call(params)?)),
+            ("tools/call", Some(peer)) => {
+                Ok(Outcome::Call(peer.clone(), params::tool_call(params)?, progress))
+            }
             (_, Some(peer)) => self.resources(method, params, peer.revision, || peer.clone()),
         }
     }
@@ -235,6 +251,7 @@ impl Session {
             tool: call.name,
             arguments: call.arguments,
             caller: Caller { principal: peer.principal, revision: peer.revision.date },
+            progress: None,
             answer: Answering { identity: Arc::clone(&self.identity), revision: peer.revision, method },
         }
     }

@@ -184,3 +184,28 @@ fn colibris_own_files_are_out_of_a_servers_reach() {
         colibri.finish();
     }
 }
+
+/// PR-11: progress of a server's tool reaches the client that asked for it, under the client's own token, before
+/// the answer; who did not ask hears nothing.
+#[test]
+fn progress_reaches_who_asked_for_it() {
+    let tells = r#"*'"echo"'*) token=$(printf %s "$line" | sed -n 's/.*"progressToken":\([0-9]*\).*/\1/p')
+        [ -n "$token" ] && echo '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":'$token',"progress":1.50}}'
+        answer="#;
+    let script = SERVER.replace(r#"*'"echo"'*) answer="#, tells);
+    assert_ne!(script, SERVER);
+    let mut colibri = serving(&json!({ "shell": { "command": "sh", "args": ["-c", script] } }));
+    await_ready(&mut colibri);
+    let call = |id: u64, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    let asked = json!({ "name": "shell__echo", "arguments": {}, "_meta": { "progressToken": "mine" } });
+    colibri.send(&call(1, asked).to_string());
+    let mut told = colibri.answer();
+    while told["method"] == "notifications/tools/list_changed" {
+        told = colibri.answer();
+    }
+    assert_eq!(told["params"], json!({ "progressToken": "mine", "progress": 1.5 }), "{told}");
+    assert_eq!(colibri.answer()["id"], 1);
+    colibri.send(&call(2, json!({ "name": "shell__echo", "arguments": {} })).to_string());
+    assert_eq!(colibri.answer()["id"], 2);
+    colibri.finish();
+}

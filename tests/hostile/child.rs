@@ -226,13 +226,14 @@ impl Drop for Colibri {
     }
 }
 
-/// CO-12: a line of stdout is an answer, or an array of them, or word that the list of tools has changed, and
-/// nothing else.
+/// CO-12: a line of stdout is an answer, or an array of them, or word of a changed list or of progress,
+/// and nothing else.
 fn frame(line: &str) -> Value {
     let value: Value =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("stdout carries {line:?}: {error}"));
     assert!(line.ends_with('\n'), "a frame was cut: {line:?}");
-    if value["method"] == "notifications/tools/list_changed" {
+    let told = ["notifications/tools/list_changed", "notifications/progress"];
+    if told.iter().any(|method| value["method"] == *method) {
         return value;
     }
     let answers = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
