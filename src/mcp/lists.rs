@@ -62,6 +62,10 @@ pub fn tools(
         rest.insert("nextCursor".to_owned(), Value::from(encode(last)));
     }
     cache_hints(&mut rest, revision);
+    if identity.servers && revision.cache_hints {
+        // Servers come, go and change their lists, and nothing tells a modern client so: it must ask.
+        rest.insert("ttlMs".to_owned(), Value::from(0));
+    }
     identity.sign(&mut rest, revision);
     for (key, value) in &rest {
         out.push(b',');

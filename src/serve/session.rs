@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Whether the client is to be told when the list of tools has changed: one that has begun a session.
-    /// The newer family asks again when what it was told has become old.
+    /// The newer family is told to keep no list, where there are servers.
     pub(super) fn hears_changes(&self) -> bool {
         self.legacy.is_some()
     }

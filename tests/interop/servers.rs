@@ -4,6 +4,7 @@
 //! written once, in [`meet`].
 
 mod asked;
+mod behind;
 mod http;
 mod menus;
 mod partners;

@@ -105,7 +105,7 @@ pub(super) async fn python_at_a_port(home: &Home, environment: &str, transport: 
     Running::start(home, &cache(&format!("python-{environment}/bin/python")), &arguments).await
 }
 
-fn package_script(package: &str) -> String {
+pub(super) fn package_script(package: &str) -> String {
     let path = cache(&format!("npm/node_modules/@modelcontextprotocol/{package}/dist/index.js"));
     path.to_str().expect("a path that is text").to_owned()
 }
