@@ -3,6 +3,7 @@
 //! Owns: the words of `docs/errors.md`. Which tool answers with which code is in the tools' own schemas.
 
 use super::failure::code as call;
+use super::provider::code as server;
 use super::task::code as task;
 use super::thought::code as thought;
 
@@ -44,6 +45,40 @@ pub const OF_CALLS: [Code; 5] = [
         "",
     ),
     code(call::TOOL_NOT_ADMITTED, "The mode does not admit the tool. The tool did not run.", ""),
+];
+
+/// The codes of calls to servers' tools that colibri itself fails.
+pub const OF_SERVERS: [Code; 10] = [
+    code(
+        server::INIT_FAILED,
+        "The server cannot be started or met, and no repetition cures it: no such program, not authorised, no common version, a missing sandbox layer.",
+        "",
+    ),
+    code(
+        server::UNAVAILABLE,
+        "The server is not connected, or the connection was lost with the call on it. Try later.",
+        "`details.reason`: `mcp_restart_in_progress`, `mcp_restart_failed`, `init_failed`, `link_lost`; `details.age_ms`",
+    ),
+    code(server::TIMEOUT, "No answer within the deadline. The server was told, and is probed.", ""),
+    code(server::CRASHED, "The server's process ended during the call.", "`details.stderr`: its last words"),
+    code(
+        server::EXECUTE_FAILED,
+        "The server answered a JSON-RPC error, which the client gets as it is. The code is for the record.",
+        "",
+    ),
+    code(server::POLICY_DENIED, "The mode does not admit the tool. It was not called.", "`details.reason`"),
+    code(
+        server::INVALID_INPUT,
+        "The arguments do not fit the schema that the server gave. The tool was not called.",
+        "`details.issues`: each with `path` and `message`",
+    ),
+    code(server::CANCELLED, "The client took the call back, or colibri is stopping. For the record.", ""),
+    code(server::TERMINATED, "The server has been closed, or colibri is stopping.", ""),
+    code(
+        server::TOOL_ERROR,
+        "The tool said `isError`; the client gets its result unchanged. The code is for the record.",
+        "",
+    ),
 ];
 
 /// The codes of tasks, reasons and sessions.

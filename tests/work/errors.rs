@@ -133,7 +133,12 @@ fn the_page_of_errors_is_made_from_the_code() {
     let client = Client::start(&home, Family::Modern);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let made = [("calls", of_calls()), ("codes", of_tools()), ("tools", by_tool(&client))];
+    let made = [
+        ("calls", of_calls()),
+        ("servers", meanings(&codes::OF_SERVERS)),
+        ("codes", of_tools()),
+        ("tools", by_tool(&client)),
+    ];
     let made = made.iter().fold(page.clone(), |page, (mark, table)| replace(&page, mark, table));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, made).unwrap();
