@@ -3,6 +3,8 @@
 mod children;
 mod support;
 
+pub(crate) use children::processes;
+
 use std::time::Duration;
 
 use colibri::domain::provider::{ProviderError, Unavailable};
@@ -143,10 +145,20 @@ async fn a_timeout_leads_to_a_probe_and_a_restart() {
     assert_eq!(server.opened(), 1, "it answered the probe");
 
     server.go_deaf();
-    fleet.call("s__hang").await.expect_err("it hangs");
-    fleet.state_is("s", "probing").await;
+    let begun = Instant::now();
+    let later = async {
+        tokio::time::advance(secs(20)).await;
+        fleet.call("s__hang").await
+    };
+    let (_, lost) = tokio::join!(fleet.call("s__hang"), later);
+    // Its server was started again under it: it may have had its effect, and that is no end of the server.
+    let error = lost.expect_err("it hangs").error;
+    let expected =
+        matches!(error, ProviderError::Unavailable { reason: Unavailable::LinkLost { sent: true }, .. });
+    assert!(expected, "{error:?}");
+    assert_eq!(begun.elapsed(), secs(30 + 3), "the first call's deadline, and the probe's");
     while server.opened() < 2 {
-        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
     }
     assert!(fleet.call("s__a").await.is_ok(), "the new one hears");
 }
@@ -163,6 +175,11 @@ async fn a_changed_list_is_read_again() {
     server.tell("notifications/tools/list_changed").await;
     changes.changed().await.expect("the fleet is there");
     assert_eq!(fleet.names(), ["s__b", "s__c", "s__d"]);
+    // Said while it was being started again, it counts all the same.
+    server.cut();
+    server.say_changed_on_start(&["e"]);
+    fleet.listed(1).await;
+    assert_eq!(fleet.names(), ["s__e"]);
 }
 
 /// PR-11: cancelling reaches the server, and the caller does not wait for it.
@@ -189,7 +206,7 @@ async fn cancelling_reaches_the_server() {
     }
 }
 
-/// PR-5: a server that starts on use is not opened before its first call … and nothing of it is listed.
+/// PR-5: a server that starts on use is not opened before one of its tools is asked for.
 #[tokio::test(start_paused = true)]
 async fn a_lazy_server_is_not_started_with_colibri() {
     let (lazy, eager) = (Scripted::new(&["a"]), Scripted::new(&["b"]));
@@ -198,6 +215,9 @@ async fn a_lazy_server_is_not_started_with_colibri() {
     let fleet = fleet(vec![on_use, member("eager", &eager)]);
     fleet.listed(1).await;
     assert_eq!((lazy.opened(), fleet.names()), (0, vec!["eager__b".to_owned()]));
+    let found = fleet.fleet.find("lazy__a").await.expect("asking for its tool starts it");
+    assert_eq!((lazy.opened(), &*found.name), (1, "lazy__a"));
+    assert!(fleet.fleet.find("lazy__z").await.is_none() && fleet.fleet.find("nobody__a").await.is_none());
 }
 
 /// PR-15: closing ends every connection, may be repeated, and a call after it is told so.

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "stories start real processes")]
 
 mod bridge;
+mod chaos;
 mod cli;
 mod concurrency;
 mod config;

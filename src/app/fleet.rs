@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{self, Config, HealthProbe, Loaded, RestartPreset, Server, ServerConfig, State};
+use crate::config::{
+    self, Config, HealthProbe, Isolation, Loaded, RestartPreset, Server, ServerConfig, State, Strictness,
+};
 use crate::domain::filter::Filter;
 use crate::domain::life::{Delays, Policy, Restart};
 use crate::domain::log::Logger;
@@ -61,6 +63,10 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> O
     let refused = |reason: String| {
         logger.warn(format_args!("[mcp:{name}] not started: {reason}"));
     };
+    if let Some(promise) = not_kept_yet(configured) {
+        refused(format!("{promise} is not built yet, and colibri does not promise what it cannot hold"));
+        return None;
+    }
     let credentials = credentials(server, configured, &loaded.config, logger);
     let confined = policy_for(server, configured, loaded).map_err(refused).ok()?;
     let opener =
@@ -101,6 +107,19 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> O
         acquire_timeout: configured.acquire_timeout.duration(),
         tools: tools.collect(),
     })
+}
+
+/// What an entry asks for and nobody would do: leaving it out in silence would be a lie.
+fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
+    let asked = [
+        (configured.isolation != Isolation::Shared, "`isolation` other than `shared`"),
+        (!configured.shared, "`shared: false`"),
+        (configured.pin == Strictness::Enforce, "`pin: \"enforce\"`"),
+        (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
+        (configured.required, "`required`"),
+        (configured.queue != "default", "`queue`"),
+    ];
+    asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))
 }
 
 /// What was stored by `colibri auth login`. Nobody is at hand to sign in anew.

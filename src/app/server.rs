@@ -37,6 +37,9 @@ use super::handlers;
 const INSTRUCTIONS: &str = "colibri runs your tools, and keeps a record of every call that anyone can verify. \
      Use server_health to see what is available and whether it works.";
 
+/// How long servers may take to end. Clients kill a colibri that takes much longer, and its ledger comes after.
+const SERVERS_GRACE: Duration = Duration::from_millis(1200);
+
 /// The default of `COLIBRI_STARTUP_TIMEOUT_MS`.
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -413,9 +416,9 @@ impl Server {
         let serving = serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone());
         Ok(tokio::spawn(async move {
             let ended = serving.await;
-            // No call is left that could need one of them.
+            // No call is left that could need one of them. What does not end in time ends with colibri.
             if let Some(fleet) = fleet {
-                fleet.close().await;
+                let _ = tokio::time::timeout(SERVERS_GRACE, fleet.close()).await;
             }
             ended
         }))

@@ -183,7 +183,8 @@ impl Calls {
         cancel: CancellationToken,
     ) -> Call {
         let (id, arrived) = (CallId(Uuid::now_v7()), self.0.clock.now());
-        let place = self.0.admit(tool, false).ok().map(|seat| seat.turn.take_place());
+        let seat = self.0.seats.get(tool).filter(|seat| !seat.tool.hidden && seat.is_admitted(self.0.mode));
+        let place = seat.map(|seat| seat.turn.take_place());
         Call { place, ..Call::new(id, tool, arguments, caller, arrived, cancel) }
     }
 
@@ -218,7 +219,7 @@ impl Calls {
     /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
-        if let Some((servers, tool)) = path.proxied(&call) {
+        if let Some((servers, tool)) = path.proxied(&call).await {
             return path.run_proxied(servers, call, tool).await;
         }
         let enter = call.enter();
@@ -330,10 +331,11 @@ enum Refused {
 
 impl Path {
     /// The server's tool of that name; colibri's own names are never a server's.
-    fn proxied(&self, call: &Call) -> Option<(&Servers, Arc<Proxied>)> {
+    async fn proxied(&self, call: &Call) -> Option<(&Servers, Arc<Proxied>)> {
         let servers =
             self.servers.as_ref().filter(|_| !call.hidden && !self.seats.contains_key(&call.tool))?;
-        servers.find(&call.tool).map(|tool| (servers, tool))
+        let found = call.cancel.run_until_cancelled(servers.fleet.find(&call.tool)).await.flatten();
+        found.map(|tool| (servers, tool))
     }
 
     fn admit(&self, name: &str, hidden: bool) -> Result<&Seat, Refused> {

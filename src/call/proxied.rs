@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::domain::audit::{Enter, Outcome};
 use crate::domain::failure::Failure;
-use crate::domain::provider::{ProviderError, Rule};
+use crate::domain::provider::{ProviderError, Rule, Unavailable};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::{Catalog, Proxied};
 use crate::fleet::roster::{Calling, Failed, Fleet};
@@ -39,10 +39,6 @@ type Schema = Option<Arc<validate::Arguments>>;
 impl Servers {
     pub(super) fn new(fleet: Fleet) -> Self {
         Self { fleet, schemas: Mutex::default(), listed: Mutex::new((Arc::default(), Arc::default())) }
-    }
-
-    pub(super) fn find(&self, name: &str) -> Option<Arc<Proxied>> {
-        self.fleet.catalog().borrow().get(name).cloned()
     }
 
     /// Colibri's own tools and the servers', ordered by name; made once for each catalog.
@@ -116,6 +112,12 @@ impl Path {
 
 /// The tool's own result, with whatever it says of itself.
 fn passed_on(result: Bytes, server: &str) -> Ended {
+    if result.trim_ascii_start().first() != Some(&b'{') {
+        let why = "the server answered with a result that is no object".into();
+        let reason = Unavailable::LinkLost { sent: true };
+        let error = ProviderError::Unavailable { reason, why, age: None };
+        return Ended::failed(Outcome::Error, error.failure(server));
+    }
     // Nearly no result says it at all, and those are not taken apart.
     let says_error = memchr::memmem::find(&result, b"isError").is_some()
         && Members::of(&result)

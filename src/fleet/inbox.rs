@@ -215,7 +215,9 @@ impl Inbox {
     /// A listener that does not keep up misses some; nothing waits for it.
     fn told(&self, method: String, params: Option<Bytes>, exchange: Option<u64>) {
         let progress = method == "notifications/progress";
-        let of = if progress { params.as_ref().and_then(progress_token) } else { exchange };
+        let message = method == "notifications/message";
+        let of =
+            if progress { params.as_ref().and_then(progress_token) } else { exchange.filter(|_| message) };
         let listener = of.and_then(|id| self.waiting().answers.get(&id).map(|waiter| waiter.notices.clone()));
         match listener {
             Some(Some(listener)) => {

@@ -12,16 +12,16 @@ use bytes::Bytes;
 use futures_util::future::{join_all, select_all};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::domain::clock::{Clock, Moment};
 use crate::domain::filter::Filter;
 use crate::domain::health::ServerFacts;
 use crate::domain::ledger::clip;
-use crate::domain::life::{Health, Outage, Phase, Then};
+use crate::domain::life::{Health, Lasting, Outage, Phase, Then};
 use crate::domain::log::Logger;
-use crate::domain::names::Naming;
+use crate::domain::names::{Naming, split};
 use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
 
 use super::catalog::{Catalog, Compiler, Offer, Proxied};
@@ -33,6 +33,12 @@ use super::supervisor::{Live, Settings, Status, Supervised};
 /// Attempts of a call that may be repeated, and the first delay between them; doubled after.
 const ATTEMPTS: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
+
+/// How long a list that has just come takes to reach the catalog, at most.
+const CATALOG_WAIT: Duration = Duration::from_millis(500);
+
+/// A server that refused who we are is asked again by a call, but not sooner than this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// One server of the fleet.
 pub struct Member {
@@ -98,11 +104,14 @@ struct Inner {
     changes: watch::Receiver<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// A fleet that nobody holds any more supervises nothing.
+    _guard: DropGuard,
 }
 
 /// A member that runs.
 struct Ship {
     name: Arc<str>,
+    slug: Arc<str>,
     supervised: Supervised,
     timeout: Duration,
     acquire_timeout: Duration,
@@ -141,6 +150,7 @@ impl Fleet {
             }
             let in_vain = Mutex::default();
             ships.push(Ship {
+                slug: Arc::clone(&slug),
                 name,
                 supervised,
                 timeout,
@@ -164,7 +174,8 @@ impl Fleet {
         tasks.spawn(stop.clone().run_until_cancelled_owned(keeping));
         let warming = warm_up(eager, init_concurrency);
         tasks.spawn(stop.clone().run_until_cancelled_owned(warming));
-        Self(Arc::new(Inner { ships, catalog, changes, tasks, stop }))
+        let guard = stop.clone().drop_guard();
+        Self(Arc::new(Inner { ships, catalog, changes, tasks, stop, _guard: guard }))
     }
 
     /// What all servers offer together; changes can be waited for.
@@ -175,6 +186,26 @@ impl Fleet {
     /// A new number for every new catalog.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.clone()
+    }
+
+    /// The tool that clients call so. A server that has never listed its tools, because it is starting or waits to be
+    /// used, is waited for first: its tools are not unknown, they are not known yet.
+    pub async fn find(&self, name: &str) -> Option<Arc<Proxied>> {
+        let known = || self.0.catalog.borrow().get(name).cloned();
+        if let Some(tool) = known() {
+            return Some(tool);
+        }
+        let slug = split(name)?.0;
+        let ship = self.0.ships.iter().find(|ship| &*ship.slug == slug)?;
+        if !ship.supervised.status().borrow().tools.tools.is_empty() {
+            return None;
+        }
+        ship.acquire(Instant::now() + ship.timeout).await.ok()?;
+        // The catalog follows the list in a moment.
+        let mut catalog = self.0.catalog.clone();
+        let listed = catalog.wait_for(|catalog| catalog.tools().iter().any(|tool| &*tool.name == name));
+        let _ = timeout_at(Instant::now() + CATALOG_WAIT, listed).await.is_ok();
+        known()
     }
 
     /// The name of the server that has a tool, for people.
@@ -190,18 +221,24 @@ impl Fleet {
         let until = Instant::now() + settings.timeout.unwrap_or(ship.timeout);
         let may_repeat = calling.tool.idempotent || settings.retry;
         let (mut attempt, mut delay) = (1, FIRST_DELAY);
+        // An attempt that may have had an effect: whatever comes after it does not undo that.
+        let mut perhaps: Option<Failed> = None;
         loop {
             let failed = match ship.attempt(&calling, until).await {
                 Ok(result) => return Ok(result),
                 Err(failed) => failed,
             };
             let had_no_effect = failed.error.executed() == Executed::No;
+            let failed = if had_no_effect { perhaps.take().unwrap_or(failed) } else { failed };
             let again = failed.may_go_better && (had_no_effect || may_repeat) && attempt < ATTEMPTS;
             if !again || Instant::now() + delay >= until {
                 return Err(failed);
             }
             if calling.cancel.run_until_cancelled(sleep(delay)).await.is_none() {
-                return Err(ship.for_good(cancelled(true)));
+                return Err(ship.for_good(cancelled(failed.error.executed() == Executed::No)));
+            }
+            if failed.error.executed() != Executed::No {
+                perhaps = Some(failed);
             }
             (attempt, delay) = (attempt + 1, delay * 2);
         }
@@ -241,7 +278,8 @@ impl Ship {
             None => Err(self.for_good(cancelled(false))),
             Some(Ok(result)) => Ok(result),
             Some(Err(cause)) => {
-                if matches!(cause, Cause::TimedOut(_)) {
+                // One that cannot be written to looks alive until it is asked.
+                if matches!(cause, Cause::TimedOut(_) | Cause::Gone(_)) {
                     self.supervised.timed_out(live.generation);
                 }
                 Err(self.failed(cause, &live))
@@ -253,11 +291,14 @@ impl Ship {
     /// call's own deadline, and not at all if it has given up or somebody has just waited in vain.
     async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
         let mut status = self.supervised.status();
-        if let Some(live) = &status.borrow().live {
+        let now = Arc::clone(&status.borrow());
+        if let Some(live) = &now.live {
             return Ok(live.clone());
         }
-        if self.is_waited_for_in_vain(&status.borrow()) {
-            return Err(self.refusal(&status.borrow()));
+        if may_have_been_cured(&now, self.clock.now()) {
+            self.supervised.restart("a call asks for it again").await;
+        } else if self.is_waited_for_in_vain(&now) {
+            return Err(self.refusal(&now));
         }
         self.supervised.want().await;
         let until = until.min(Instant::now() + self.acquire_timeout);
@@ -268,7 +309,10 @@ impl Ship {
             Ok(Ok(status)) => status.live.clone().ok_or_else(|| self.refusal(&status)),
             Ok(Err(_)) => Err(ProviderError::Terminated),
             Err(_) => {
-                let status = status.borrow();
+                let status = Arc::clone(&status.borrow());
+                if let Some(live) = &status.live {
+                    return Ok(live.clone());
+                }
                 *self.in_vain() = outage(&status).map(|outage| outage.since);
                 Err(self.refusal(&status))
             }
@@ -306,14 +350,24 @@ impl Ship {
                 let last_words = live.session.connection().last_words().unwrap_or_default().into();
                 ProviderError::Crashed { how: how.into(), limit: None, last_words }
             }
-            Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => lost(true),
             Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
-            Cause::Closed => ProviderError::Terminated,
+            // Closed for good; or, below, to be opened anew, with the call on it.
+            Cause::Closed if self.is_ending() => ProviderError::Terminated,
+            Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
+                lost(true)
+            }
             Cause::Version { .. } | Cause::Unauthorized(_) | Cause::Invalid(_) | Cause::Start { .. } => {
                 ProviderError::InitFailed(why)
             }
         };
         Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(
+            self.supervised.status().borrow().state.phase,
+            Phase::Closing { then: Then::Closed, .. } | Phase::Closed
+        )
     }
 
     fn for_good(&self, error: ProviderError) -> Failed {
@@ -340,6 +394,12 @@ fn has_given_up(status: &Status) -> bool {
             | Phase::Closing { then: Then::Closed, .. }
             | Phase::Closed
     )
+}
+
+/// Whether somebody may have signed in since the server refused who we were. Nobody tells us; a call now and then
+/// finds out.
+fn may_have_been_cured(status: &Status, now: Moment) -> bool {
+    matches!(&status.state.phase, Phase::Blocked { since, lasting: Lasting::NotAuthorized, .. } if now.since(*since) >= ASK_AGAIN)
 }
 
 /// Whether by the client or by a stop, the token does not tell; nearly always it is the client.

@@ -299,6 +299,10 @@ impl Supervisor {
         self.work = match duty {
             Duty::Connect(generation) => Some(self.connect(generation)),
             Duty::Probe(generation) => self.live.clone().map(|live| self.probe(generation, live)),
+            // What became stale meanwhile is read now.
+            Duty::Serve(_) if std::mem::take(&mut self.list_is_stale) => {
+                self.live.clone().map(|live| self.list_again(live))
+            }
             Duty::Serve(_) => None,
             Duty::Close(generation) => Some(end(self.live.take(), News::Ended(generation))),
             Duty::Rest => self.live.take().map(|live| end(Some(live), News::Nothing)),

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::envelope::Id;
@@ -11,6 +10,9 @@ use super::raw::Members;
 use super::request::{notification, with_members};
 use super::resources::extensions;
 use super::revision::{Family, MODERN, Revision};
+
+/// Where a result says under which id its call is on record.
+const CORRELATION_ID: &str = "colibri/correlationId";
 
 /// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
 /// change to it yet, so this is also how stale it can become.
@@ -75,7 +77,7 @@ impl Identity {
         rest.insert("isError".to_owned(), Value::from(is_error));
         self.sign(&mut rest, revision);
         let meta = rest.entry("_meta").or_insert_with(|| json!({}));
-        meta["colibri/correlationId"] = Value::from(correlation_id);
+        meta[CORRELATION_ID] = Value::from(correlation_id);
         let mut tail = Vec::new();
         write(&mut tail, &rest);
         out.extend_from_slice(&tail[1..]); // Without its opening brace: it continues ours.
@@ -85,17 +87,22 @@ impl Identity {
     /// The answer to `tools/call` of a server's tool: its result as it came, and where to find the call on
     /// record.
     pub fn passed_on(&self, result: &Bytes, correlation_id: &str, revision: &Revision) -> Vec<u8> {
-        let id = format!(r#""colibri/correlationId":"{correlation_id}""#);
+        let id = format!(r#""{correlation_id}""#);
         let says = |key: &[u8]| memchr::memmem::find(result, key).is_some();
-        let kind = revision.result_type && !says(br#""resultType""#);
-        if !says(br#""_meta""#) {
-            let kind = if kind { r#""resultType":"complete","# } else { "" };
-            return with_members(result, format!(r#"{kind}"_meta":{{{id}}}"#).as_bytes());
+        // A result that has neither word has neither member, and is not taken apart.
+        if !says(br#""_meta""#) && !says(br#""resultType""#) {
+            let kind = if revision.result_type { r#""resultType":"complete","# } else { "" };
+            return with_members(result, format!(r#"{kind}"_meta":{{"{CORRELATION_ID}":{id}}}"#).as_bytes());
         }
         let Some(members) = Members::of(result) else { return result.to_vec() };
-        let meta = members.get("_meta").map_or("{}", RawValue::get);
-        let whole = members.with("_meta", &with_members(meta.as_bytes(), id.as_bytes()));
-        if kind { with_members(&whole, br#""resultType":"complete""#) } else { whole }
+        let meta = members.get("_meta").and_then(|meta| Members::of(meta.get().as_bytes()));
+        let meta = meta.map_or_else(
+            || format!(r#"{{"{CORRELATION_ID}":{id}}}"#).into_bytes(),
+            |meta| meta.with(CORRELATION_ID, id.as_bytes()),
+        );
+        let whole = members.with("_meta", &meta);
+        let lacks_kind = revision.result_type && members.get("resultType").is_none();
+        if lacks_kind { with_members(&whole, br#""resultType":"complete""#) } else { whole }
     }
 
     /// Adds what every modern result carries.

@@ -82,7 +82,8 @@ impl<P: CallPath> Connection<P> {
             };
             match event {
                 Event::Line(line) => self.take(line, &stop).await,
-                Event::ListChanged if self.session.hears_changes() => {
+                // A client that does not read what it was told is not told more.
+                Event::ListChanged if self.session.hears_changes() && self.outbox.has_room() => {
                     self.outbox.push(answer::list_changed());
                 }
                 Event::ListChanged => {}
@@ -295,7 +296,6 @@ impl Asides {
         let mut call = std::pin::pin!(call);
         loop {
             tokio::select! {
-                biased;
                 Some(notice) = self.noticed.recv() => self.pass_on(&notice),
                 ended = &mut call => {
                     while let Ok(notice) = self.noticed.try_recv() {

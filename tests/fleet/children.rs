@@ -55,7 +55,7 @@ fn await_ready(colibri: &mut Colibri) {
 }
 
 /// The processes whose command line has this word.
-fn processes(word: &str) -> Vec<PathBuf> {
+pub(crate) fn processes(word: &str) -> Vec<PathBuf> {
     let has_word = |folder: &PathBuf| {
         std::fs::read_to_string(folder.join("cmdline"))
             .is_ok_and(|line| line.split('\0').any(|part| part == word))

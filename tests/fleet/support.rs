@@ -48,6 +48,8 @@ struct State {
     opened: usize,
     called: usize,
     deaf: bool,
+    /// What it offers from right after its next listing on.
+    changes_to: Option<Vec<String>>,
     heard: Vec<String>,
     /// Where the live connection's frames go.
     out: Option<mpsc::Sender<Bytes>>,
@@ -79,6 +81,11 @@ impl Scripted {
     /// Ends the connection, as a crash does.
     pub(super) fn cut(&self) {
         self.state().out = None;
+    }
+
+    /// Right after the next list it says that the list has changed, to this.
+    pub(super) fn say_changed_on_start(&self, tools: &[&str]) {
+        self.state().changes_to = Some(tools.iter().map(ToString::to_string).collect());
     }
 
     /// From now on this connection answers nothing.
@@ -138,8 +145,13 @@ impl Scripted {
                 let tools: Vec<String> = state.tools.iter().map(|name| definition(name)).collect();
                 let raw =
                     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
+                let changes_to = state.changes_to.take();
                 drop(state);
                 self.raw(raw);
+                if let Some(tools) = changes_to {
+                    self.state().tools = tools;
+                    self.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.to_owned());
+                }
                 return None;
             }
             "tools/call" => {
