@@ -17,7 +17,7 @@ use colibri::domain::log::Logger;
 use colibri::fleet::bridge::{Bridge, ConnectOptions, Era};
 use colibri::fleet::link::Opener;
 use colibri::fleet::link::http::Http;
-use colibri::fleet::link::stdio::Stdio;
+use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::fleet::web::Endpoint;
 use colibri::sandbox::{Policy, Spec};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -129,7 +129,7 @@ fn resident_kib() -> f64 {
 fn child() -> Stdio {
     let program = std::env::current_exe().expect("this program").into_os_string();
     let spec = Spec { program, arguments: vec![SERVE.into()], environment: Vec::new(), directory: None };
-    Stdio { spec, policy: Policy::off(), frame_bytes_max: 4 << 20 }
+    Stdio { spec, policy: Policy::off(), frame_bytes_max: 4 << 20, children: Children::default() }
 }
 
 fn http(address: &str) -> Box<dyn Opener> {

@@ -16,7 +16,7 @@ use crate::fleet::error::Cause;
 use crate::fleet::link::Opener;
 use crate::fleet::link::http::Http;
 use crate::fleet::link::sse::Sse;
-use crate::fleet::link::stdio::Stdio;
+use crate::fleet::link::stdio::{Children, Stdio};
 use crate::fleet::link::websocket::WebSocket;
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
@@ -104,6 +104,7 @@ pub fn opener(
             },
             policy,
             frame_bytes_max: FRAME_BYTES_MAX,
+            children: Children::default(),
         })),
         (None, None) => Err(Cause::Invalid("it has neither `command` nor `url`".to_owned())),
     }

@@ -8,7 +8,7 @@ use crate::config::{Config, Loaded, ServerConfig, State, expand, inherited_envir
 use crate::domain::nearest::nearest;
 use crate::fleet::bridge::{BridgeError, Cause};
 use crate::fleet::credentials::Credentials;
-use crate::fleet::link::stdio::Stdio;
+use crate::fleet::link::stdio::{Children, Stdio};
 use crate::fleet::link::{Opener, for_endpoint};
 use crate::fleet::oauth::{Absent, filed_under};
 use crate::fleet::web::Endpoint;
@@ -104,7 +104,12 @@ pub(super) fn command(words: &[OsString], extras: &Extras) -> Result<Reach, Faul
     let spec = Spec { program: program.clone(), arguments: arguments.to_vec(), environment, directory: None };
     Ok(Reach {
         name,
-        opener: Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX }),
+        opener: Box::new(Stdio {
+            spec,
+            policy: Policy::off(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+            children: Children::default(),
+        }),
         configured: None,
     })
 }

@@ -90,6 +90,11 @@ pub trait Opener: Send + Sync {
     /// Opens it.
     fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>>;
 
+    /// Returns when nothing is left of any link that was opened and given up, half open or open.
+    fn settled(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// An older way to reach the same server, for when it does not know this one.
     fn older(&self) -> Option<Box<dyn Opener>> {
         None

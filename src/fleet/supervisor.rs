@@ -304,8 +304,8 @@ impl Supervisor {
                 self.live.clone().map(|live| self.list_again(live))
             }
             Duty::Serve(_) => None,
-            Duty::Close(generation) => Some(end(self.live.take(), News::Ended(generation))),
-            Duty::Rest => self.live.take().map(|live| end(Some(live), News::Nothing)),
+            Duty::Close(generation) => Some(self.end(News::Ended(generation))),
+            Duty::Rest => Some(self.end(News::Nothing)),
         };
     }
 
@@ -315,7 +315,19 @@ impl Supervisor {
         let (handler, logger) = (Arc::clone(&self.handler), self.logger.clone());
         Box::pin(async move {
             close(old).await;
+            // Never two of them at once, whatever was given up half-way.
+            settings.opener.settled().await;
             News::Connected(generation, connect(&settings, handler, logger).await)
+        })
+    }
+
+    /// Ends the connection, and whatever else was begun: what is given up half-way is waited for too.
+    fn end(&mut self, news: News) -> Work {
+        let (live, settings) = (self.live.take(), Arc::clone(&self.settings));
+        Box::pin(async move {
+            close(live).await;
+            settings.opener.settled().await;
+            news
         })
     }
 
@@ -403,13 +415,6 @@ async fn close(live: Option<Live>) {
     if let Some(live) = live {
         live.session.connection().close().await;
     }
-}
-
-fn end(live: Option<Live>, news: News) -> Work {
-    Box::pin(async move {
-        close(live).await;
-        news
-    })
 }
 
 async fn news(work: &mut Option<Work>) -> News {

@@ -42,6 +42,11 @@ impl Life {
         self.whole_end().await.status
     }
 
+    /// Whether the end has come.
+    pub fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
     /// Waits for the end, and tells how it came about.
     pub async fn how_it_ended(&self) -> End {
         self.whole_end().await.end

@@ -7,7 +7,7 @@ use std::time::Duration;
 use colibri::domain::log::Logger;
 use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 use colibri::fleet::error::Cause;
-use colibri::fleet::link::stdio::Stdio;
+use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::sandbox::{Policy, Spec};
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ fn stdio(program: &str, arguments: &[&str], home: &Path) -> Stdio {
         spec: Spec { program: program.into(), arguments, environment, directory: None },
         policy: Policy::off(),
         frame_bytes_max: 4 << 20,
+        children: Children::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use colibri::fleet::bridge::{Bridge, Cause, Executed};
 use colibri::fleet::era::Era;
 use colibri::fleet::link::Opener;
-use colibri::fleet::link::stdio::Stdio;
+use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::sandbox::{Policy, STDERR_TAIL_BYTES_MAX, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -29,7 +29,12 @@ fn script(text: &str) -> Box<dyn Opener> {
     let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     let arguments = vec!["-c".into(), OsString::from(format!("{WORDS}\n{text}"))];
     let spec = Spec { program: "sh".into(), arguments, environment, directory: None };
-    Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX })
+    Box::new(Stdio {
+        spec,
+        policy: Policy::off(),
+        frame_bytes_max: FRAME_BYTES_MAX,
+        children: Children::default(),
+    })
 }
 
 /// One that introduces itself as it should, reads the first call, and then does this.
@@ -157,7 +162,12 @@ async fn what_is_no_program_is_not_started() {
     for program in [Path::new("no-such-program-here"), folder.path(), &plain, Path::new("")] {
         let spec =
             Spec { program: program.into(), arguments: Vec::new(), environment: Vec::new(), directory: None };
-        let opener = Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX });
+        let opener = Box::new(Stdio {
+            spec,
+            policy: Policy::off(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+            children: Children::default(),
+        });
         let Err(error) = connect(opener, Era::Auto, LONG).await else { panic!("{}", program.display()) };
         assert!(matches!(error.source, Cause::Start { .. }), "{error:?}");
         assert_eq!((error.attempts, error.retryable, error.executed), (1, false, Executed::No));
@@ -269,7 +279,12 @@ async fn no_word_of_ours_repeats_an_environment() {
         let environment = vec![("PATH".into(), "/usr/bin:/bin".into()), ("API_KEY".into(), CANARY.into())];
         let arguments = vec!["-c".into(), OsString::from(format!("{WORDS}\n{text}"))];
         let spec = Spec { program: program.into(), arguments, environment, directory: None };
-        let opener = Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX });
+        let opener = Box::new(Stdio {
+            spec,
+            policy: Policy::off(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+            children: Children::default(),
+        });
         let Err(error) = connect(opener, Era::Auto, SHORT).await else { panic!("{text}") };
         assert!(!format!("{error} {error:?}").contains(CANARY), "{error:?}");
     }

@@ -16,7 +16,7 @@ use colibri::fleet::bridge::{Bridge, CallOptions, Cause, Request};
 use colibri::fleet::era::Era;
 use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::pair;
-use colibri::fleet::link::stdio::Stdio;
+use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::fleet::link::{Link, Opener};
 use colibri::sandbox::{Policy, Spec};
 use futures_util::{StreamExt, stream};
@@ -184,7 +184,12 @@ async fn bytes_stay_bytes_over_stdio() {
     let arguments = vec!["-c".into(), OsString::from(script)];
     let directory = Some(folder.path().to_owned());
     let spec = Spec { program: "sh".into(), arguments, environment, directory };
-    let opener = Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: 4 << 20 });
+    let opener = Box::new(Stdio {
+        spec,
+        policy: Policy::off(),
+        frame_bytes_max: 4 << 20,
+        children: Children::default(),
+    });
     let bridge = connect(opener, Era::Legacy, LONG).await.expect("it connects");
     for (index, case) in cases.iter().enumerate() {
         let result = bridge.client().call(&index.to_string(), case.arguments.as_bytes(), None, LONG).await;

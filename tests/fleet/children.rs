@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use colibri::fleet::link::stdio::{Children, Stdio};
+use colibri::sandbox::{Policy, Spec};
 use serde_json::{Value, json};
 
 use crate::cli::SERVER;
@@ -208,4 +210,27 @@ fn progress_reaches_who_asked_for_it() {
     colibri.send(&call(2, json!({ "name": "shell__echo", "arguments": {} })).to_string());
     assert_eq!(colibri.answer()["id"], 2);
     colibri.finish();
+}
+
+/// PR-15: a fleet that is closed while a server is still being met, and does not want to leave, leaves nobody.
+#[tokio::test]
+async fn closing_while_connecting_leaves_nobody() {
+    let mark = format!("stubborn-{}", std::process::id());
+    let script = "trap '' TERM; while :; do sleep 600; done";
+    let spec = Spec {
+        program: "sh".into(),
+        arguments: ["-c", script, &mark].map(Into::into).to_vec(),
+        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        directory: None,
+    };
+    let opener =
+        Stdio { spec, policy: Policy::off(), frame_bytes_max: 4 << 20, children: Children::default() };
+    let mut stubborn = super::support::member("s", &super::support::Scripted::new(&[]));
+    stubborn.settings.opener = Box::new(opener);
+    let fleet = super::support::fleet(vec![stubborn]);
+    while processes(&mark).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    fleet.fleet.close().await;
+    assert_eq!(processes(&mark), Vec::<PathBuf>::new());
 }

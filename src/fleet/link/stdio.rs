@@ -1,6 +1,6 @@
 //! A link to a child process: one line is one frame.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -33,6 +33,24 @@ pub struct Stdio {
     pub policy: Policy,
     /// The longest frame of the server.
     pub frame_bytes_max: usize,
+    /// Those that it started.
+    pub children: Children,
+}
+
+/// The children that one opener has started and that may still live.
+#[derive(Clone, Debug, Default)]
+pub struct Children(Arc<SyncMutex<Vec<Life>>>);
+
+impl Children {
+    fn add(&self, life: Life) {
+        let mut lives = self.0.lock().expect("nothing panics while it holds the lives");
+        lives.retain(|life| !life.has_ended());
+        lives.push(life);
+    }
+
+    fn all(&self) -> Vec<Life> {
+        self.0.lock().expect("nothing panics while it holds the lives").clone()
+    }
 }
 
 impl Opener for Stdio {
@@ -43,6 +61,7 @@ impl Opener for Stdio {
                 Ok(child) => child,
                 Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
             };
+            self.children.add(child.life.clone());
             let lines = Lines::new(self.frame_bytes_max);
             if !self.policy.allow_degraded.is_empty() {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
@@ -50,6 +69,14 @@ impl Opener for Stdio {
             tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
             let stdin = Mutex::new(Some(child.stdin));
             Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
+        })
+    }
+
+    fn settled(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            for life in self.children.all() {
+                life.ended().await;
+            }
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use colibri::fleet::link::Opener;
 use colibri::fleet::link::sse::Sse;
-use colibri::fleet::link::stdio::Stdio;
+use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::fleet::web::Endpoint;
 use colibri::sandbox::{Policy, Spec};
 use tempfile::TempDir;
@@ -117,8 +117,12 @@ fn child(home: &Home, program: &Path, arguments: &[&str]) -> Partner {
         environment: home.environment(),
         directory: Some(home.path().to_owned()),
     };
-    let transport: Box<dyn Opener> =
-        Box::new(Stdio { spec, policy: Policy::off(), frame_bytes_max: FRAME_BYTES_MAX });
+    let transport: Box<dyn Opener> = Box::new(Stdio {
+        spec,
+        policy: Policy::off(),
+        frame_bytes_max: FRAME_BYTES_MAX,
+        children: Children::default(),
+    });
     Partner { url: program.display().to_string(), transport: Some(transport), is_elsewhere: false }
 }
 
