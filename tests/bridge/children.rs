@@ -162,3 +162,28 @@ async fn a_deadline_while_connecting_leaves_nobody_behind() {
     let state = state.unwrap_or_default();
     assert!(state.is_empty() || state.contains("State:\tZ"), "the grandchild is dead: {state}");
 }
+
+/// BR-8: a call that is given up in the middle of a long line does not cost the others their pipe: the line is
+/// written to its end, and the next call is heard.
+#[tokio::test]
+async fn a_line_that_was_begun_is_written_to_its_end() {
+    let home = tempfile::tempdir().expect("a home");
+    let gate = home.path().join("gate");
+    let script = format!(
+        r#"read line; echo '{{"jsonrpc":"2.0","id":1,"error":{{"code":-32601,"message":"no"}}}}'
+        read line; echo '{{"jsonrpc":"2.0","id":2,"result":{{"protocolVersion":"2025-11-25","capabilities":{{}}}}}}'
+        read line; while [ ! -e {gate} ]; do sleep 0.02; done
+        while read -r line; do
+          id=$(printf %s "$line" | head -c 60 | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+          [ -n "$id" ] && echo '{{"jsonrpc":"2.0","id":'$id',"result":{{"content":[]}}}}'
+        done"#,
+        gate = gate.display()
+    );
+    let bridge = connect(&stdio("sh", &["-c", &script], home.path())).await.expect("it connects");
+    let short = CallOptions { timeout: Some(Duration::from_millis(300)), max_attempts: 1, notices: None };
+    let long = json!({ "text": "x".repeat(300_000) });
+    bridge.call_tool("t", &long, short).await.expect_err("nobody reads");
+    std::fs::write(&gate, "").expect("a gate");
+    bridge.call_tool("t", &json!({}), CallOptions::default()).await.expect("the pipe is whole");
+    bridge.close().await;
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::coop::consume_budget;
 
 use crate::domain::audit::Pending;
@@ -67,7 +67,7 @@ impl Opener for Stdio {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
             }
             tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
-            let stdin = Mutex::new(Some(child.stdin));
+            let stdin = Arc::new(Mutex::new(Some(child.stdin)));
             Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
         })
     }
@@ -86,7 +86,7 @@ impl Opener for Stdio {
 }
 
 struct ChildLink {
-    stdin: Mutex<Option<ChildStdin>>,
+    stdin: Arc<Mutex<Option<ChildStdin>>>,
     life: Life,
 }
 
@@ -94,11 +94,10 @@ impl Link for ChildLink {
     fn send<'a>(&'a self, outgoing: Outgoing<'a>) -> Pending<'a, Result<(), Cause>> {
         Box::pin(async move {
             let frame: Bytes = outgoing.frame;
-            let gone = |reason: String| Cause::Gone(reason);
-            let mut stdin = self.stdin.lock().await;
-            // Taken out while it is written: half a line would spoil the next one, so a write that
-            // fails or is given up leaves no pipe behind.
-            let mut pipe = stdin.take().ok_or_else(|| gone("the connection was closed".to_owned()))?;
+            let pipe = Arc::clone(&self.stdin).lock_owned().await;
+            if pipe.is_none() {
+                return Err(Cause::Gone("the connection was closed".to_owned()));
+            }
             let mut line = BytesMut::with_capacity(frame.len() + 1);
             line.extend_from_slice(&frame);
             // What a caller gave may have line ends between its values; here they would end the frame.
@@ -106,11 +105,9 @@ impl Link for ChildLink {
                 line[place] = b' ';
             }
             line.extend_from_slice(b"\n");
-            pipe.write_all(&line)
-                .await
-                .map_err(|error| gone(format!("the server does not read: {error}")))?;
-            *stdin = Some(pipe);
-            Ok(())
+            let mut writing = Writing { pipe: Some(pipe), line: line.freeze(), written: 0, is_left: false };
+            let wrote = writing.write().await;
+            wrote.map_err(|error| Cause::Gone(format!("the server does not read: {error}")))
         })
     }
 
@@ -126,6 +123,50 @@ impl Link for ChildLink {
 
     fn last_words(&self) -> Option<String> {
         Some(self.life.last_words()).filter(|words| !words.is_empty())
+    }
+}
+
+/// One line on its way. Half a line would spoil the next one, so a line that was begun is written to its end, also
+/// when whoever sent it has left.
+struct Writing {
+    /// Held until the line is written. The pipe in it is gone once a write has failed.
+    pipe: Option<OwnedMutexGuard<Option<ChildStdin>>>,
+    line: Bytes,
+    written: usize,
+    /// Whether whoever sent it has left. If this one is given up too, nothing finishes it.
+    is_left: bool,
+}
+
+impl Writing {
+    async fn write(&mut self) -> std::io::Result<()> {
+        while self.written < self.line.len() {
+            let Some(pipe) = self.pipe.as_mut().and_then(|pipe| pipe.as_mut()) else { break };
+            match pipe.write(&self.line[self.written..]).await {
+                Ok(length @ 1..) => self.written += length,
+                failed => {
+                    self.written = self.line.len();
+                    self.pipe.take().map(|mut pipe| pipe.take());
+                    return failed.and(Err(std::io::ErrorKind::WriteZero.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let is_half = 0 < self.written && self.written < self.line.len();
+        let Some(mut pipe) = self.pipe.take().filter(|_| is_half) else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !self.is_left => {
+                let (line, written) = (self.line.clone(), self.written);
+                let mut rest = Self { pipe: Some(pipe), line, written, is_left: true };
+                // Ends with the child at the latest.
+                runtime.spawn(async move { rest.write().await });
+            }
+            _ => drop(pipe.take()),
+        }
     }
 }
 
