@@ -116,6 +116,7 @@ fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
         (!configured.shared, "`shared: false`"),
         (configured.pin == Strictness::Enforce, "`pin: \"enforce\"`"),
         (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
+        (configured.env_file.is_some(), "`envFile`"),
         (configured.required, "`required`"),
         (configured.queue != "default", "`queue`"),
     ];
