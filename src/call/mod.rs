@@ -1,7 +1,7 @@
 //! The path of one call: turn → validate → audit enter → dispatch → audit exit.
 //!
 //! Owns: the order of the five stages, and that nothing is served around them.
-//! Uses: `tools` for what is served, the audit port for what is recorded.
+//! Uses: `tools` and `fleet` for what is served, the audit port for what is recorded.
 //! Must not know: which face the call came from, or how a record is stored.
 
 mod contain;

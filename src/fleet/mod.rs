@@ -1,8 +1,12 @@
-//! Upstream servers: how colibri reaches them.
+//! Upstream servers: how colibri reaches them, keeps them running, and calls their tools.
 //!
-//! Owns: links, connections, the meeting of two protocol families, and the bridge that library users
-//! call. Uses: `sandbox` to start a child, `mcp` for what bytes mean.
+//! Owns: links, connections, the meeting of two protocol families, signing in where a server wants it; the
+//! bridge that library users call; one supervisor for each server, the catalog of all their tools, and the
+//! way of a call to one of them. Uses: `sandbox` to start a child, `mcp` for what bytes mean, `domain` to decide.
 //! Must not know: who is calling, how a call is audited, or that SQL exists.
+//!
+//! Lowest first: [`link`], [`inbox`], [`connection`], [`session`] (introduced by [`era`]); on them [`bridge`]
+//! for one server, and [`supervisor`], [`catalog`] and [`roster`] for many.
 
 pub mod bridge;
 pub mod catalog;

@@ -203,8 +203,8 @@ impl Fleet {
         ship.acquire(Instant::now() + ship.timeout).await.ok()?;
         // The catalog follows the list in a moment.
         let mut catalog = self.0.catalog.clone();
-        let listed = catalog.wait_for(|catalog| catalog.tools().iter().any(|tool| &*tool.name == name));
-        let _ = timeout_at(Instant::now() + CATALOG_WAIT, listed).await.is_ok();
+        let listed = catalog.wait_for(|catalog| catalog.get(name).is_some());
+        drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
         known()
     }
 
@@ -352,7 +352,7 @@ impl Ship {
             }
             Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
             // Closed for good; or, below, to be opened anew, with the call on it.
-            Cause::Closed if self.is_ending() => ProviderError::Terminated,
+            Cause::Closed if is_ending(&self.supervised.status().borrow()) => ProviderError::Terminated,
             Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
                 lost(true)
             }
@@ -361,13 +361,6 @@ impl Ship {
             }
         };
         Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
-    }
-
-    fn is_ending(&self) -> bool {
-        matches!(
-            self.supervised.status().borrow().state.phase,
-            Phase::Closing { then: Then::Closed, .. } | Phase::Closed
-        )
     }
 
     fn for_good(&self, error: ProviderError) -> Failed {
@@ -387,13 +380,11 @@ fn outage(status: &Status) -> Option<&Outage> {
 }
 
 fn has_given_up(status: &Status) -> bool {
-    matches!(
-        status.state.phase,
-        Phase::Blocked { .. }
-            | Phase::Exhausted { .. }
-            | Phase::Closing { then: Then::Closed, .. }
-            | Phase::Closed
-    )
+    is_ending(status) || matches!(status.state.phase, Phase::Blocked { .. } | Phase::Exhausted { .. })
+}
+
+fn is_ending(status: &Status) -> bool {
+    matches!(status.state.phase, Phase::Closing { then: Then::Closed, .. } | Phase::Closed)
 }
 
 /// Whether somebody may have signed in since the server refused who we were. Nobody tells us; a call now and then

@@ -93,7 +93,6 @@ pub struct Supervised {
 
 enum Request {
     Wanted,
-    Unused,
     TimedOut(Generation),
     ListChanged,
     Restart(Arc<str>),
@@ -133,11 +132,6 @@ impl Supervised {
     /// It is to be used.
     pub async fn want(&self) {
         let _ = self.requests.send(Request::Wanted).await;
-    }
-
-    /// Nobody has used it for long.
-    pub async fn unused(&self) {
-        let _ = self.requests.send(Request::Unused).await;
     }
 
     /// A call on that connection ran out of time.
@@ -236,7 +230,6 @@ impl Supervisor {
     fn requested(&mut self, request: Option<Request>) -> Option<Event> {
         match request {
             Some(Request::Wanted) => Some(Event::Wanted),
-            Some(Request::Unused) => Some(Event::Unused),
             Some(Request::TimedOut(generation)) => Some(Event::CallTimedOut(generation)),
             Some(Request::Restart(reason)) => Some(Event::Restart(reason)),
             Some(Request::ListChanged) => {

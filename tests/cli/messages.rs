@@ -160,22 +160,7 @@ fn a_start_that_takes_too_long_is_given_up() {
 /// CO-13: a mode limits what is listed and what is served.
 #[test]
 fn a_mode_limits_the_surface() {
-    let all = [
-        "audit_session_start",
-        "audit_verify_chain",
-        "merkle_finalize",
-        "merkle_root",
-        "server_health",
-        "server_ping",
-        "skill_list",
-        "task_create",
-        "task_get",
-        "task_list",
-        "task_next_actions",
-        "task_update",
-        "thought_record",
-        "thought_record_list",
-    ];
+    let all = crate::support::NATIVE_TOOLS;
     let reading = [
         "audit_verify_chain",
         "merkle_root",

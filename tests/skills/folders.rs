@@ -244,25 +244,7 @@ fn all_fourteen_tools_are_there_and_the_list_keeps_its_schema() {
     let tools = client.modern("tools/list", json!({}))["result"]["tools"].clone();
     let tools: Vec<&Value> = tools.as_array().unwrap().iter().collect();
     let all: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(
-        all,
-        [
-            "audit_session_start",
-            "audit_verify_chain",
-            "merkle_finalize",
-            "merkle_root",
-            "server_health",
-            "server_ping",
-            "skill_list",
-            "task_create",
-            "task_get",
-            "task_list",
-            "task_next_actions",
-            "task_update",
-            "thought_record",
-            "thought_record_list",
-        ]
-    );
+    assert_eq!(all, crate::support::NATIVE_TOOLS);
     for tool in &tools {
         for key in ["title", "description", "inputSchema", "outputSchema", "annotations"] {
             assert!(tool.get(key).is_some_and(|value| value != ""), "{} has no {key}", tool["name"]);
