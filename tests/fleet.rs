@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use colibri::domain::provider::{ProviderError, Unavailable};
 use colibri::fleet::error::Cause;
-use colibri::fleet::roster::Start;
+use colibri::fleet::roster::{Found, Start};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use support::{Opens, Scripted, fleet, member, secs};
 
@@ -27,7 +28,8 @@ fn refused() -> Cause {
 async fn the_catalog_names_filters_and_orders() {
     let (files, git) = (Scripted::new(&["read", "Write", "delete_all"]), Scripted::new(&["log", "read"]));
     let mut withheld = member("files", &files);
-    withheld.filter = colibri::domain::filter::Filter::new(&["*"], &["DELETE*"]).expect("short patterns");
+    withheld.terms.filter =
+        colibri::domain::filter::Filter::new(&["*"], &["DELETE*"]).expect("short patterns");
     let fleet = fleet(vec![withheld, member("git", &git)]);
     fleet.listed(4).await;
     assert_eq!(fleet.names(), ["files__Write", "files__read", "git__log", "git__read"]);
@@ -93,7 +95,7 @@ async fn a_permanent_failure_is_not_tried_again() {
 async fn waiting_in_vain_is_done_once() {
     let server = Scripted::new(&["a"]);
     let mut impatient = member("s", &server);
-    impatient.acquire_timeout = secs(4);
+    impatient.terms.acquire_timeout = secs(4);
     let fleet = fleet(vec![impatient]);
     fleet.listed(1).await;
     server.plan_all(vec![Opens::Fail(refused()); 3]);
@@ -188,7 +190,7 @@ async fn cancelling_reaches_the_server() {
     let server = Scripted::new(&["hang"]);
     let fleet = fleet(vec![member("s", &server)]);
     fleet.listed(1).await;
-    let cancel = tokio_util::sync::CancellationToken::new();
+    let cancel = CancellationToken::new();
     let begun = Instant::now();
     let call = fleet.call_with("s__hang", cancel.clone());
     let cancelling = async {
@@ -211,16 +213,20 @@ async fn cancelling_reaches_the_server() {
 async fn a_lazy_server_is_not_started_with_colibri() {
     let (lazy, eager) = (Scripted::new(&["a"]), Scripted::new(&["b"]));
     let mut on_use = member("lazy", &lazy);
-    on_use.start = Start::OnUse;
+    on_use.terms.start = Start::OnUse;
     let fleet = fleet(vec![on_use, member("eager", &eager)]);
     fleet.listed(1).await;
     assert_eq!((lazy.opened(), fleet.names()), (0, vec!["eager__b".to_owned()]));
-    let found = fleet.fleet.find("lazy__a").await.expect("asking for its tool starts it");
+    let Found::Tool(found) = fleet.fleet.find("lazy__a").await else {
+        panic!("asking for its tool starts it")
+    };
     assert_eq!((lazy.opened(), &*found.name), (1, "lazy__a"));
-    assert!(fleet.fleet.find("lazy__z").await.is_none() && fleet.fleet.find("nobody__a").await.is_none());
+    let Found::Refused(refused) = fleet.fleet.find("lazy__z").await else { panic!("there is no such tool") };
+    assert_eq!(refused.error.code(), "PROVIDER_TOOL_NOT_FOUND");
+    assert!(matches!(fleet.fleet.find("nobody__a").await, Found::Stranger));
 }
 
-/// PR-15: closing ends every connection, may be repeated, and a call after it is told so.
+/// PR-15, SB-9: closing ends every connection, forgets the catalog, may be repeated, and a call after it is told so.
 #[tokio::test(start_paused = true)]
 async fn closing_ends_them_all() {
     let servers = [Scripted::new(&["a"]), Scripted::new(&["b"]), Scripted::new(&[])];
@@ -228,9 +234,11 @@ async fn closing_ends_them_all() {
     let fleet =
         fleet(servers.iter().enumerate().map(|(n, server)| member(&format!("s{n}"), server)).collect());
     fleet.listed(2).await;
+    let tool = fleet.tool("s0__a");
     fleet.fleet.close().await;
     fleet.fleet.close().await;
     assert!(servers.iter().all(Scripted::is_ended));
-    let failed = fleet.call("s0__a").await.expect_err("it is closed");
+    assert_eq!(fleet.names(), Vec::<String>::new());
+    let failed = fleet.call_tool(&tool, CancellationToken::new()).await.expect_err("it is closed");
     assert!(matches!(failed.error, ProviderError::Terminated), "{failed:?}");
 }

@@ -4,23 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{
-    self, Config, HealthProbe, Isolation, Loaded, RestartPreset, Server, ServerConfig, State, Strictness,
+    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, Server, ServerConfig, State,
+    Strictness,
 };
 use crate::domain::filter::Filter;
+use crate::domain::health::ServerFacts;
 use crate::domain::life::{Delays, Policy, Restart};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
 use crate::domain::names::NAME_CHARS_DEFAULT;
+use crate::domain::queue::Bounds;
+use crate::fleet::bus::Bus;
 use crate::fleet::credentials::Credentials;
 use crate::fleet::oauth::Absent;
-use crate::fleet::roster::{Common, Fleet, Member, Start, ToolSettings};
+use crate::fleet::roster::{Common, Fleet, Member, Plan, Registry, Start, Terms, ToolSettings};
 use crate::fleet::supervisor::{Probe, Settings};
 use crate::mcp::request::Client;
 use crate::store::Store;
 
 use super::confine::policy_for;
 use super::oauth::oauth;
-use super::reach::{Families, opener};
+use super::reach::{Families, identity, opener};
 use super::server::Berth;
 
 /// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
@@ -30,56 +34,86 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
     if config.mode == Mode::Minimal {
         return None;
     }
-    let members = config.servers.iter().filter_map(|server| member(server, loaded, store, logger));
-    let members: Vec<Member> = members.collect();
+    let plan = plan(loaded, store, logger);
     let common = Common {
         init_concurrency: config.init_concurrency,
         naming: config.naming,
         name_chars_max: NAME_CHARS_DEFAULT,
         reserved: berth.reserved,
-        clock: berth.clock,
+        clock: Arc::clone(&berth.clock),
         health: berth.health,
+        bus: Bus::new(berth.clock),
         logger: logger.clone(),
+        registry: Registry::default(),
     };
-    (!members.is_empty()).then(|| Fleet::start(members, common))
+    Some(Fleet::start(plan, common))
 }
 
-fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> Option<Member> {
-    let name = &server.name;
-    let configured = match &server.state {
-        State::Ready(configured) if server.trusted => configured,
+/// What the configuration asks of the fleet.
+fn plan(loaded: &Loaded, store: &Store, logger: &Logger) -> Plan {
+    let mut plan = Plan::default();
+    for server in &loaded.config.servers {
+        match member(server, loaded, store, logger) {
+            Ok(member) => plan.members.push(member),
+            Err(absent) => plan.absent.push(absent),
+        }
+    }
+    let bounds = |queue: &Queue| Bounds {
+        concurrent: queue.concurrent as usize,
+        max_waiting: queue.max_waiting as usize,
+        max_wait: queue.max_wait.duration(),
+    };
+    plan.queues =
+        loaded.config.queues.iter().map(|(name, queue)| (name.as_str().into(), bounds(queue))).collect();
+    plan
+}
+
+/// The server as a member, or why it is none.
+fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> Result<Member, ServerFacts> {
+    let absent = |state: &'static str, is_down: bool, trouble: String| {
+        let facts =
+            ServerFacts { name: server.name.clone(), state, is_down, tools: 0, trouble: Some(trouble) };
+        if is_down {
+            let trouble = facts.trouble.as_deref().unwrap_or_default();
+            logger.warn(format_args!("[mcp:{}] not started: {trouble}", server.name));
+        }
+        facts
+    };
+    let broken = |reason: String| absent("broken", true, reason);
+    match &server.state {
+        State::Ready(configured) if server.trusted => {
+            ready(server, configured, loaded, store, logger).map_err(broken)
+        }
         State::Ready(_) => {
-            logger.warn(format_args!(
-                "[mcp:{name}] not started: its file was found in the working directory and is not trusted"
-            ));
-            return None;
+            let reason = "its file was found in the working directory and is not trusted";
+            Err(absent("untrusted", true, reason.to_owned()))
         }
-        State::Disabled { reason, broken: true } => {
-            logger.warn(format_args!("[mcp:{name}] not started: {reason}"));
-            return None;
-        }
-        State::Disabled { .. } => return None,
-    };
-    let refused = |reason: String| {
-        logger.warn(format_args!("[mcp:{name}] not started: {reason}"));
-    };
+        State::Disabled { reason, broken: true } => Err(broken(reason.clone())),
+        State::Disabled { reason, broken: false } => Err(absent("disabled", false, reason.clone())),
+    }
+}
+
+fn ready(
+    server: &Server,
+    configured: &ServerConfig,
+    loaded: &Loaded,
+    store: &Store,
+    logger: &Logger,
+) -> Result<Member, String> {
     if let Some(promise) = not_kept_yet(configured) {
-        refused(format!("{promise} is not built yet, and colibri does not promise what it cannot hold"));
-        return None;
+        return Err(format!("{promise} is not built yet, and colibri does not promise what it cannot hold"));
     }
     let credentials = credentials(server, configured, &loaded.config, logger);
-    let confined = policy_for(server, configured, loaded).map_err(refused).ok()?;
-    let opener =
-        opener(configured, credentials, confined).map_err(|cause| refused(cause.to_string())).ok()?;
-    let filter = Filter::new(&configured.tools_allowed, &configured.tools_denied);
-    let filter = filter.map_err(|error| refused(error.to_string())).ok()?;
+    let confined = policy_for(server, configured, loaded)?;
+    let opener = opener(configured, credentials, confined).map_err(|cause| cause.to_string())?;
     let client = Client {
         name: "colibri".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: serde_json::json!({}),
     };
     let settings = Settings {
-        name: name.as_str().into(),
+        name: server.name.as_str().into(),
+        slug: server.slug.as_str().into(),
         opener,
         policy: life_of(configured),
         probe: match configured.health_probe {
@@ -88,24 +122,39 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> O
         },
         probe_timeout: configured.probe_timeout.duration(),
         connect_timeout: configured.connect_timeout.duration(),
+        idle_close: Some(configured.idle_close.duration()),
         client: Arc::new(client),
         memory: Some(Arc::new(Families::new(store.clone(), configured))),
+        remembered: None,
+        handler: None,
     };
+    Ok(Member { identity: identity(configured), settings, terms: terms(configured)? })
+}
+
+fn terms(configured: &ServerConfig) -> Result<Terms, String> {
+    let filter = Filter::new(&configured.tools_allowed, &configured.tools_denied);
     let tools = configured.tools.iter().map(|(tool, set)| {
-        let timeout = set.timeout.map(config::Millis::duration);
-        (tool.clone(), ToolSettings { timeout, retry: set.retry })
+        let settings = ToolSettings {
+            timeout: set.timeout.map(config::Millis::duration),
+            queue: set.queue.as_deref().map(Into::into),
+            retry: set.retry,
+            instructions: set.instructions.clone(),
+        };
+        (tool.clone(), settings)
     });
-    Some(Member {
-        settings,
-        slug: server.slug.as_str().into(),
-        filter,
+    Ok(Terms {
+        filter: filter.map_err(|error| error.to_string())?,
         start: match configured.start {
             config::Start::Eager => Start::Eager,
             config::Start::OnUse => Start::OnUse,
         },
+        shared: configured.shared,
         timeout: configured.timeout.duration(),
+        max_total_timeout: configured.max_total_timeout.duration(),
         acquire_timeout: configured.acquire_timeout.duration(),
+        queue: configured.queue.as_str().into(),
         tools: tools.collect(),
+        enforce_output: configured.validate_output == Strictness::Enforce,
     })
 }
 
@@ -113,12 +162,10 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> O
 fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
     let asked = [
         (configured.isolation != Isolation::Shared, "`isolation` other than `shared`"),
-        (!configured.shared, "`shared: false`"),
         (configured.pin == Strictness::Enforce, "`pin: \"enforce\"`"),
         (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
         (configured.env_file.is_some(), "`envFile`"),
         (configured.required, "`required`"),
-        (configured.queue != "default", "`queue`"),
     ];
     asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))
 }

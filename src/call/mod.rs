@@ -29,7 +29,7 @@ use crate::domain::mode::Mode;
 use crate::domain::nearest::nearest;
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::Proxied;
-use crate::fleet::roster::Fleet;
+use crate::fleet::roster::{Fleet, Found};
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use crate::fleet::inbox::Notice;
@@ -219,8 +219,8 @@ impl Calls {
     /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
-        if let Some((servers, tool)) = path.proxied(&call).await {
-            return path.run_proxied(servers, call, tool).await;
+        if let Some((servers, found)) = path.proxied(&call).await {
+            return path.run_proxied(servers, call, found).await;
         }
         let enter = call.enter();
         let seat = match path.admit(&call.tool, call.hidden) {
@@ -330,12 +330,12 @@ enum Refused {
 }
 
 impl Path {
-    /// The server's tool of that name; colibri's own names are never a server's.
-    async fn proxied(&self, call: &Call) -> Option<(&Servers, Arc<Proxied>)> {
+    /// What a server has of that name; colibri's own names are never a server's.
+    async fn proxied(&self, call: &Call) -> Option<(&Servers, Found)> {
         let servers =
             self.servers.as_ref().filter(|_| !call.hidden && !self.seats.contains_key(&call.tool))?;
-        let found = call.cancel.run_until_cancelled(servers.fleet.find(&call.tool)).await.flatten();
-        found.map(|tool| (servers, tool))
+        let found = call.cancel.run_until_cancelled(servers.fleet.find(&call.tool)).await?;
+        (!matches!(found, Found::Stranger)).then_some((servers, found))
     }
 
     fn admit(&self, name: &str, hidden: bool) -> Result<&Seat, Refused> {

@@ -3,16 +3,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::domain::audit::{Enter, Outcome};
+use crate::domain::event::{News, SUMMARY_BYTES_MAX, summary};
 use crate::domain::failure::Failure;
+use crate::domain::names::split;
 use crate::domain::provider::{ProviderError, Rule, Unavailable};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::{Catalog, Proxied};
-use crate::fleet::roster::{Calling, Failed, Fleet};
+use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
@@ -76,56 +79,103 @@ impl Servers {
 
 impl Path {
     /// Stages 2 to 5 of a call to a server's tool.
-    pub(super) async fn run_proxied(&self, servers: &Servers, call: Call, tool: Arc<Proxied>) -> Reply {
+    pub(super) async fn run_proxied(&self, servers: &Servers, call: Call, found: Found) -> Reply {
         let enter = call.enter();
-        if let Err(failure) = self.check_proxied(servers, &tool, &enter) {
+        let (server, tool) = split(&call.tool).unwrap_or(("", &call.tool));
+        let tool = match found {
+            Found::Tool(tool) => tool,
+            Found::Refused(failed) => {
+                servers.fleet.bus().tell(server, call.id, News::failed(tool, &failed.error));
+                return self.reject(&enter, Refused::Failed(failed.error.failure(&failed.server))).await;
+            }
+            Found::Stranger => {
+                let message = format!("unknown tool `{}`", call.tool);
+                return self.reject(&enter, Refused::UnknownTool { message }).await;
+            }
+        };
+        if let Err(error) = self.check_proxied(servers, &tool, &enter) {
+            servers.fleet.bus().tell(&tool.server, call.id, News::failed(&tool.tool, &error));
+            let failure = error.failure(&servers.fleet.name_of(&tool.server));
             return self.reject(&enter, Refused::Failed(failure)).await;
         }
         if let Err(error) = self.sink.enter(&enter).await {
             return self.not_recorded(&enter, &error).await;
         }
-        let Call { notices, cancel, .. } = call;
-        let calling = Calling { tool: &tool, arguments: &enter.arguments, notices, cancel };
-        let ended = match contain::contain(servers.fleet.call(calling)).await {
-            Ok(Ok(result)) => passed_on(result, &servers.fleet.name_of(&tool)),
-            Ok(Err(failure)) => failed(failure),
-            Err(panicked) => {
-                let message = format!("colibri failed inside: {}", panicked.message);
-                Ended::failed(Outcome::Error, Failure::new(super::code::HANDLER_ERROR, message))
-            }
-        };
+        let ended = self.dispatch_proxied(servers, call, &tool, &enter).await;
         self.exit(&enter, ended).await
     }
 
-    fn check_proxied(&self, servers: &Servers, tool: &Arc<Proxied>, enter: &Enter) -> Result<(), Failure> {
-        let refused = |error: ProviderError| error.failure(&servers.fleet.name_of(tool));
+    async fn dispatch_proxied(
+        &self,
+        servers: &Servers,
+        call: Call,
+        tool: &Arc<Proxied>,
+        enter: &Enter,
+    ) -> Ended {
+        let Call { id, arrived, notices, cancel, .. } = call;
+        let what = What::Tool { tool, arguments: &enter.arguments };
+        let calling = Calling { id, arrived, what, notices, cancel };
+        let outcome = match contain::contain(servers.fleet.call(calling)).await {
+            Ok(outcome) => outcome,
+            Err(panicked) => {
+                let message = format!("colibri failed inside: {}", panicked.message);
+                return Ended::failed(Outcome::Error, Failure::new(super::code::HANDLER_ERROR, message));
+            }
+        };
+        let duration = self.clock.now().since(arrived);
+        let (ended, news) = match outcome {
+            Ok(result) => passed_on(result, &servers.fleet.name_of(&tool.server), &tool.tool, duration),
+            Err(failure) => {
+                let news = News::failed(&tool.tool, &failure.error);
+                (failed(failure), news)
+            }
+        };
+        servers.fleet.bus().tell(&tool.server, id, news);
+        ended
+    }
+
+    fn check_proxied(
+        &self,
+        servers: &Servers,
+        tool: &Arc<Proxied>,
+        enter: &Enter,
+    ) -> Result<(), ProviderError> {
         if !self.mode.admits(&tool.name, !tool.read_only) {
-            return Err(refused(ProviderError::PolicyDenied(Rule::Mode)));
+            return Err(ProviderError::PolicyDenied(Rule::Mode));
         }
         let Some(schema) = servers.schema(tool) else { return Ok(()) };
-        schema
-            .check(&enter.arguments)
-            .map(drop)
-            .map_err(|issues| refused(ProviderError::InvalidInput(issues)))
+        schema.check(&enter.arguments).map(drop).map_err(ProviderError::InvalidInput)
     }
 }
 
-/// The tool's own result, with whatever it says of itself.
-fn passed_on(result: Bytes, server: &str) -> Ended {
+/// The tool's own result, with whatever it says of itself, and the event it makes.
+fn passed_on(result: Bytes, server: &str, tool: &str, duration: Duration) -> (Ended, News) {
     if result.trim_ascii_start().first() != Some(&b'{') {
         let why = "the server answered with a result that is no object".into();
         let reason = Unavailable::LinkLost { sent: true };
         let error = ProviderError::Unavailable { reason, why, age: None };
-        return Ended::failed(Outcome::Error, error.failure(server));
+        return (Ended::failed(Outcome::Error, error.failure(server)), News::failed(tool, &error));
     }
     // Nearly no result says it at all, and those are not taken apart.
     let says_error = memchr::memmem::find(&result, b"isError").is_some()
         && Members::of(&result)
             .and_then(|members| members.get("isError"))
             .is_some_and(|is| is.get() == "true");
-    let error = says_error.then(|| ProviderError::ToolError.failure(server));
-    let outcome = if says_error { Outcome::Error } else { Outcome::Ok };
-    Ended { outcome, body: result, error, form: Form::Result }
+    if says_error {
+        let error = Some(ProviderError::ToolError.failure(server));
+        let ended = Ended { outcome: Outcome::Error, body: result, error, form: Form::Result };
+        return (ended, News::failed(tool, &ProviderError::ToolError));
+    }
+    let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let news = News::ToolCompleted { tool: tool.to_owned(), duration_ms, summary: beginning(&result) };
+    (Ended { outcome: Outcome::Ok, body: result, error: None, form: Form::Result }, news)
+}
+
+/// The beginning of a result, for an event.
+fn beginning(result: &[u8]) -> String {
+    // One byte more than a summary shows, so that it says that there is more.
+    let head = &result[..result.len().min(SUMMARY_BYTES_MAX + 4)];
+    summary(&String::from_utf8_lossy(head))
 }
 
 fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {

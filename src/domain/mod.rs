@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod clock;
 pub mod codes;
+pub mod deadline;
 pub mod end;
 pub mod event;
 pub mod failure;

@@ -203,6 +203,8 @@ pub enum Rule {
     Profile,
     /// A person said no, or nobody answered.
     Approval,
+    /// Its server was turned off.
+    Off,
 }
 
 /// Who cancelled a call.
@@ -398,6 +400,7 @@ impl Rule {
             Self::Pin => "pin",
             Self::Profile => "profile",
             Self::Approval => "approval",
+            Self::Off => "off",
         }
     }
 
@@ -408,6 +411,7 @@ impl Rule {
             Self::Pin => "a changed definition, not accepted yet (`colibri server accept`),",
             Self::Profile => "the client's profile",
             Self::Approval => "a missing approval",
+            Self::Off => "its server, which was turned off (`colibri server enable`),",
         }
     }
 }

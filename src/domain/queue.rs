@@ -42,7 +42,7 @@ pub enum Arrival {
     Wait {
         /// How many wait before it.
         place: usize,
-        /// When it has waited long enough: then [`Queue::expired`] names it.
+        /// When it has waited long enough, and leaves.
         until: Moment,
     },
     /// As many wait as may. It is not inside.
@@ -91,27 +91,6 @@ impl Queue {
             self.waiting.remove(&ticket);
         }
         self.next_turn(now)
-    }
-
-    /// Those that have waited as long as they may; they are no longer inside.
-    #[must_use = "whoever is named here must be refused"]
-    pub fn expired(&mut self, now: Moment) -> Vec<Id> {
-        let mut expired = Vec::new();
-        while let Some(first) = self.waiting.first_entry() {
-            let (id, since) = *first.get();
-            if now.since(since) < self.bounds.max_wait {
-                break;
-            }
-            first.remove();
-            self.inside.remove(&id);
-            expired.push(id);
-        }
-        expired
-    }
-
-    /// When somebody will have waited as long as it may.
-    pub fn next_expiry(&self) -> Option<Moment> {
-        self.waiting.values().next().map(|(_, since)| since.after(self.bounds.max_wait))
     }
 
     /// New bounds, for those inside too: more room is used at once; less room sends nobody away.
@@ -186,22 +165,7 @@ mod tests {
         assert_eq!(queue.leave(1, at(40)), None); // Once is enough: 3 keeps its place.
         assert_eq!((queue.running(), queue.depth()), (1, 0));
         assert_eq!(queue.leave(3, at(50)), None);
-        assert_eq!((queue.running(), queue.next_expiry()), (0, None));
-    }
-
-    /// PR-10: nobody waits longer than `maxWait`.
-    #[test]
-    fn waiting_ends() {
-        let mut queue = queue(1, 9);
-        for (id, since) in [(1, 0), (2, 10), (3, 50)] {
-            let _ = queue.arrive(id, at(since));
-        }
-        assert_eq!(queue.next_expiry(), Some(at(110)));
-        assert_eq!(queue.expired(at(109)), Vec::<Id>::new());
-        assert_eq!(queue.expired(at(110)), [2]);
-        assert_eq!((queue.next_expiry(), queue.depth()), (Some(at(150)), 1));
-        assert_eq!(queue.leave(2, at(110)), None); // It has left already.
-        assert_eq!(queue.leave(1, at(120)), Some(turn(3, 70)));
+        assert_eq!(queue.running(), 0);
     }
 
     /// PR-10: more room wakes those who wait; less sends nobody away.
@@ -242,7 +206,7 @@ mod tests {
     proptest! {
         /// PR-10: whatever callers do, the queue does what the plain one does.
         #[test]
-        fn the_queue_agrees_with_the_obvious(steps in prop::collection::vec((0..12_u64, 0..40_u64, 0..10_u8), 0..200), concurrent in 1..4_usize, max_waiting in 0..5_usize) {
+        fn the_queue_agrees_with_the_obvious(steps in prop::collection::vec((0..12_u64, 0..40_u64, 0..9_u8), 0..200), concurrent in 1..4_usize, max_waiting in 0..5_usize) {
             let (mut queue, mut naive) = (queue(concurrent, max_waiting), Naive::default());
             let (mut now, mut concurrent) = (0, concurrent);
             for (id, passed, kind) in steps {
@@ -268,12 +232,6 @@ mod tests {
                         prop_assert!(turns.len() <= 1);
                         prop_assert_eq!(queue.leave(id, at(now)), turns.first().copied());
                     }
-                    8 => {
-                        let (gone, stay) = naive.waiting.iter().partition(|(_, since)| now - since >= 100);
-                        naive.waiting = stay;
-                        let gone: Vec<(Id, u64)> = gone;
-                        prop_assert_eq!(queue.expired(at(now)), gone.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
-                    }
                     _ => {
                         concurrent += 1;
                         let bounds = Bounds { concurrent, max_waiting, max_wait: Duration::from_millis(100) };
@@ -281,8 +239,6 @@ mod tests {
                     }
                 }
                 prop_assert_eq!((queue.running(), queue.depth()), (naive.running.len(), naive.waiting.len()));
-                let oldest = naive.waiting.first().map(|(_, since)| at(since + 100));
-                prop_assert_eq!(queue.next_expiry(), oldest);
             }
         }
     }

@@ -11,36 +11,45 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::domain::filter::Filter;
-use crate::domain::names::{Names, Naming};
+use crate::domain::merkle::Hash;
+use crate::domain::names::{Names, Naming, exposed};
+use crate::domain::provider::Rule;
 use crate::mcp::raw::Members;
 
-use super::listing::{Tool, Tools};
+use super::listing::Tool;
+use super::offer::Offered;
+use super::ship::Ship;
 
 /// A tool of a server, as clients know it.
 #[derive(Debug)]
 pub struct Proxied {
     /// As clients call it.
     pub name: Arc<str>,
-    /// Which server has it, by its place in the configuration.
-    pub server: usize,
+    /// Which server has it, by its slug.
+    pub server: Arc<str>,
     /// As its server calls it.
     pub tool: Arc<str>,
     /// Its whole definition, raw, under the name that clients know.
     pub definition: Bytes,
     /// The schema of its arguments, raw.
     pub input_schema: Box<RawValue>,
+    /// The schema of its structured results, raw, if it has one.
+    pub output_schema: Option<Box<RawValue>>,
     /// Whether its server says that it changes nothing.
     pub read_only: bool,
     /// Whether its server says that calling it twice is calling it once.
     pub idempotent: bool,
 }
 
-/// All tools of all servers.
+/// What all servers offer together.
 #[derive(Debug, Default)]
 pub struct Catalog {
     tools: Vec<Arc<Proxied>>,
     by_name: HashMap<Arc<str>, usize>,
+    /// Tools that are there and cannot be called, under the names they would have, each with the rule.
+    withheld: HashMap<String, Rule>,
+    /// By slug: what it was made of.
+    made_of: Vec<(Arc<str>, Arc<Offered>)>,
     /// Tools that have no name, each with the reason.
     pub problems: Vec<String>,
 }
@@ -55,14 +64,25 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Option<&Arc<Proxied>> {
         self.by_name.get(name).map(|place| &self.tools[*place])
     }
+
+    /// Why a tool of that name is neither listed nor called, if there is one.
+    pub fn withheld(&self, name: &str) -> Option<Rule> {
+        self.withheld.get(name).copied()
+    }
+
+    /// Whether this offer of a server is in it.
+    pub(super) fn knows(&self, slug: &str, offered: &Arc<Offered>) -> bool {
+        self.made_of.iter().any(|(known, made_of)| &**known == slug && Arc::ptr_eq(made_of, offered))
+    }
 }
 
 /// What one server adds to the catalog.
-pub(super) struct Offer {
-    /// What stands before `__`.
-    pub(super) slug: Arc<str>,
-    /// What is offered of it.
-    pub(super) filter: Filter,
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    /// Whose.
+    pub(super) ship: &'a Ship,
+    /// What it offers.
+    pub(super) offered: &'a Arc<Offered>,
 }
 
 /// Puts catalogs together.
@@ -71,59 +91,89 @@ pub(super) struct Compiler {
     name_chars_max: usize,
     /// Names of colibri's own.
     reserved: Vec<Arc<str>>,
-    offers: Vec<Offer>,
-    /// By server: the list its entries were made of, and the entries.
-    made: Vec<(Arc<Tools>, Vec<Arc<Proxied>>)>,
+    /// By server: what its entries were made of, and the entries.
+    made: HashMap<Arc<str>, Made>,
+    /// Whether one was ever made.
+    begun: bool,
+}
+
+struct Made {
+    identity: Hash,
+    offered: Arc<Offered>,
+    tools: Vec<Arc<Proxied>>,
+}
+
+impl Made {
+    fn is_of(&self, source: &Source<'_>) -> bool {
+        self.identity == source.ship.identity && Arc::ptr_eq(&self.offered, source.offered)
+    }
 }
 
 impl Compiler {
-    pub(super) fn new(
-        naming: Naming,
-        name_chars_max: usize,
-        reserved: Vec<Arc<str>>,
-        offers: Vec<Offer>,
-    ) -> Self {
-        let made = offers.iter().map(|_| (Arc::default(), Vec::new())).collect();
-        Self { naming, name_chars_max, reserved, offers, made }
+    pub(super) fn new(naming: Naming, name_chars_max: usize, reserved: Vec<Arc<str>>) -> Self {
+        Self { naming, name_chars_max, reserved, made: HashMap::new(), begun: false }
     }
 
-    /// The catalog of these lists, one for each server in its place.
-    pub(super) fn compile(&mut self, lists: &[Arc<Tools>]) -> Catalog {
+    /// The catalog of these servers, in the order of the configuration; nothing if it would be the one before.
+    pub(super) fn compile(&mut self, sources: &[Source<'_>]) -> Option<Catalog> {
+        let is_made =
+            |source: &Source<'_>| self.made.get(&source.ship.slug).is_some_and(|made| made.is_of(source));
+        if self.begun && self.made.len() == sources.len() && sources.iter().all(is_made) {
+            return None;
+        }
+        self.begun = true;
         let mut names = Names::new(self.naming, self.name_chars_max);
         for name in &self.reserved {
             names.reserve(name);
         }
         let mut catalog = Catalog::default();
-        for (server, list) in lists.iter().enumerate() {
-            let Offer { slug, filter } = &self.offers[server];
-            let (made_of, before) = &self.made[server];
-            let kept = Arc::ptr_eq(made_of, list);
-            let mut entries = Vec::with_capacity(list.tools.len());
-            let offered = list.tools.iter().filter(|tool| filter.admits(&tool.name));
-            for (place, tool) in offered.enumerate() {
-                let name = match names.add(slug, &tool.name) {
-                    Ok(name) => name,
-                    Err(collision) => {
-                        catalog.problems.push(collision.to_string());
-                        continue;
-                    }
-                };
-                // The same list gives the same entry, unless another server took or left its name.
-                let same =
-                    before.get(place).filter(|entry| kept && entry.name == name && *entry.tool == *tool.name);
-                entries.push(same.map_or_else(|| Arc::new(proxied(name, server, tool)), Arc::clone));
-            }
-            catalog.tools.extend(entries.iter().map(Arc::clone));
-            self.made[server] = (Arc::clone(list), entries);
+        let mut made = HashMap::new();
+        for source in sources {
+            let tools = self.tools(source, &mut names, &mut catalog);
+            catalog.tools.extend(tools.iter().map(Arc::clone));
+            let (slug, offered) = (Arc::clone(&source.ship.slug), Arc::clone(source.offered));
+            catalog.made_of.push((Arc::clone(&slug), Arc::clone(&offered)));
+            made.insert(slug, Made { identity: source.ship.identity, offered, tools });
         }
+        self.made = made;
         catalog.tools.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         catalog.by_name =
             catalog.tools.iter().enumerate().map(|(place, tool)| (Arc::clone(&tool.name), place)).collect();
-        catalog
+        Some(catalog)
+    }
+
+    /// The tools of one server, those of before where nothing has changed.
+    fn tools(&self, source: &Source<'_>, names: &mut Names, catalog: &mut Catalog) -> Vec<Arc<Proxied>> {
+        let Source { ship, offered } = source;
+        let before = self.made.get(&ship.slug).filter(|made| made.is_of(source));
+        let mut entries = Vec::with_capacity(offered.tools.tools.len());
+        for tool in &offered.tools.tools {
+            let rule = if ship.terms.filter.admits(&tool.name) {
+                offered.withheld.contains_key(&tool.name).then_some(Rule::Pin)
+            } else {
+                Some(Rule::Filter)
+            };
+            if let Some(rule) = rule {
+                let name = exposed(self.naming, self.name_chars_max, &ship.slug, &tool.name);
+                catalog.withheld.insert(name, rule);
+                continue;
+            }
+            match names.add(&ship.slug, &tool.name) {
+                Ok(name) => {
+                    // The same list gives the same entry, unless another server took or left its name.
+                    let same = before.and_then(|made| made.tools.get(entries.len()));
+                    let same = same.filter(|entry| entry.name == name && *entry.tool == *tool.name);
+                    let made = || Arc::new(proxied(name.clone(), Arc::clone(&ship.slug), tool));
+                    entries.push(same.map_or_else(made, Arc::clone));
+                }
+                Err(collision) => catalog.problems.push(collision.to_string()),
+            }
+        }
+        entries
     }
 }
 
-fn proxied(name: Arc<str>, server: usize, tool: &Tool) -> Proxied {
+fn proxied(name: Arc<str>, server: Arc<str>, tool: &Tool) -> Proxied {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Hints {
@@ -137,12 +187,15 @@ fn proxied(name: Arc<str>, server: usize, tool: &Tool) -> Proxied {
     let definition = members.as_ref().map(|members| members.with("name", &quoted)).unwrap_or_default();
     let schema = members.as_ref().and_then(|members| members.get("inputSchema"));
     let input_schema = schema.map(ToOwned::to_owned).expect("a listed tool has the schema of an object");
+    let output_schema = members.as_ref().and_then(|members| members.get("outputSchema"));
+    let output_schema = output_schema.map(ToOwned::to_owned);
     Proxied {
         name,
         server,
         tool: tool.name.as_str().into(),
         definition: definition.into(),
         input_schema,
+        output_schema,
         read_only: hints.read_only_hint,
         // What changes nothing can be done twice.
         idempotent: hints.idempotent_hint || hints.read_only_hint,

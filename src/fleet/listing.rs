@@ -10,10 +10,12 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::domain::ledger::clip;
+use crate::mcp::error::code;
 use crate::mcp::headers::{Mirror, mirrors};
 use crate::mcp::revision::Family;
 
 use super::error::Cause;
+use super::offer::Offered;
 use super::session::{Request, Session};
 
 /// Pages of one list. A server with more is broken, or hostile.
@@ -54,6 +56,17 @@ impl Tools {
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
+}
+
+/// All that a server offers, within one deadline.
+pub async fn offer(session: &Session, deadline: Duration) -> Result<Offered, Cause> {
+    let tools = match tools(session, deadline).await {
+        Ok(tools) => tools,
+        // It offers other things.
+        Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Tools::default(),
+        Err(cause) => return Err(cause),
+    };
+    Ok(Offered { tools, ..Offered::default() })
 }
 
 /// All tools of a server, within one deadline.

@@ -9,16 +9,23 @@
 //! for one server, and [`supervisor`], [`catalog`] and [`roster`] for many.
 
 pub mod bridge;
+pub mod bus;
 pub mod catalog;
 pub mod connection;
 pub mod credentials;
 pub mod era;
 pub mod error;
 pub mod inbox;
+mod keeper;
 pub mod link;
 pub mod listing;
 pub mod oauth;
+pub mod offer;
+pub mod queues;
+pub mod report;
 pub mod roster;
 pub mod session;
+pub mod ship;
 pub mod supervisor;
+pub mod tally;
 pub mod web;

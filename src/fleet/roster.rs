@@ -1,82 +1,52 @@
-//! The fleet: all servers together, behind one catalog, and the way of a call to one of them.
+//! The fleet: all servers together, behind one catalog.
 //!
-//! Owns: who is supervised, the warm-up, the catalog that follows their lists, acquiring a connection,
-//! and which failures are tried again.
+//! Owns: who is supervised, the warm-up, who joins whose connection, and what becomes of servers that the
+//! configuration no longer has.
 //! Must not know: how a call is validated or put on record, or who asked for it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join_all, select_all};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use futures_util::future::join_all;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::domain::clock::{Clock, Moment};
-use crate::domain::filter::Filter;
+use crate::domain::clock::Clock;
 use crate::domain::health::ServerFacts;
-use crate::domain::ledger::clip;
-use crate::domain::life::{Health, Lasting, Outage, Phase, Then};
+use crate::domain::life::Phase;
 use crate::domain::log::Logger;
+use crate::domain::merkle::Hash;
 use crate::domain::names::{Naming, split};
-use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
+use crate::domain::nearest::nearest;
+use crate::domain::provider::{ProviderError, Rule};
+use crate::domain::queue::Bounds;
 
-use super::catalog::{Catalog, Compiler, Offer, Proxied};
-use super::error::{Cause, Verdict};
-use super::inbox::Notice;
-use super::listing::Tools;
-use super::supervisor::{Live, Settings, Status, Supervised};
+use super::bus::Bus;
+use super::catalog::{Catalog, Compiler, Proxied};
+use super::keeper::Keeper;
+use super::queues::Queues;
+use super::supervisor::{Status, Supervised, Surroundings};
+use super::tally::Tally;
 
-/// Attempts of a call that may be repeated, and the first delay between them; doubled after.
-const ATTEMPTS: u32 = 3;
-const FIRST_DELAY: Duration = Duration::from_secs(1);
+pub use super::ship::{Calling, Failed, Member, Start, Terms, ToolSettings, What};
+
+use super::ship::Ship;
 
 /// How long a list that has just come takes to reach the catalog, at most.
 const CATALOG_WAIT: Duration = Duration::from_millis(500);
 
-/// A server that refused who we are is asked again by a call, but not sooner than this.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// How long calls of a server that is gone from the configuration may go on.
+const DRAIN_MAX: Duration = Duration::from_mins(10);
 
-/// One server of the fleet.
-pub struct Member {
-    /// How it is supervised.
-    pub settings: Settings,
-    /// What stands before `__` in the names of its tools.
-    pub slug: Arc<str>,
-    /// Which of its tools are offered.
-    pub filter: Filter,
-    /// When it is started.
-    pub start: Start,
-    /// How long a call may take without progress.
-    pub timeout: Duration,
-    /// How long a call waits for the server to be ready.
-    pub acquire_timeout: Duration,
-    /// What differs for single tools, by their own names.
-    pub tools: BTreeMap<String, ToolSettings>,
-}
+/// How often it is looked whether they have ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// When a server is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With colibri.
-    Eager,
-    /// With the first call.
-    OnUse,
-}
-
-/// What differs for one tool.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ToolSettings {
-    /// How long a call may take.
-    pub timeout: Option<Duration>,
-    /// Whether a failed call may be repeated though it may have had an effect.
-    pub retry: bool,
-}
-
-/// What all of them share.
+/// What all servers share.
 pub struct Common {
     /// How many start at the same time.
     pub init_concurrency: usize,
@@ -90,92 +60,188 @@ pub struct Common {
     pub clock: Arc<dyn Clock>,
     /// Where it is told how the servers are.
     pub health: watch::Sender<Vec<ServerFacts>>,
+    /// Where it is told what happens.
+    pub bus: Bus,
     /// Where lines for people go.
     pub logger: Logger,
+    /// Connections that others may join; a fleet of its own by default.
+    pub registry: Registry,
 }
+
+/// What a configuration asks of a fleet.
+#[derive(Default)]
+pub struct Plan {
+    /// The servers, in the order of the configuration.
+    pub members: Vec<Member>,
+    /// Servers that are configured and not used, as people should see them.
+    pub absent: Vec<ServerFacts>,
+    /// The bounds of the queues, by name.
+    pub queues: BTreeMap<Arc<str>, Bounds>,
+}
+
+/// Connections by effective configuration, so that nobody starts the same server twice.
+#[derive(Clone, Default)]
+pub struct Registry(Arc<Mutex<BTreeMap<Hash, Supervised>>>);
 
 /// A cheap handle to all servers.
 #[derive(Clone)]
 pub struct Fleet(Arc<Inner>);
 
 struct Inner {
-    ships: Vec<Ship>,
+    common: Shared,
+    queues: Queues,
+    ships: watch::Sender<Arc<Ships>>,
     catalog: watch::Receiver<Arc<Catalog>>,
     changes: watch::Receiver<u64>,
+    /// Clients that are connected.
+    clients: Arc<AtomicUsize>,
+    warm_up: Arc<Semaphore>,
+    /// One change of the plan at a time.
+    changing: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
     stop: CancellationToken,
     /// A fleet that nobody holds any more supervises nothing.
     _guard: DropGuard,
 }
 
-/// A member that runs.
-struct Ship {
-    name: Arc<str>,
-    slug: Arc<str>,
-    supervised: Supervised,
-    timeout: Duration,
-    acquire_timeout: Duration,
-    tools: BTreeMap<String, ToolSettings>,
-    clock: Arc<dyn Clock>,
-    /// Whether its end is the end of a process.
-    is_child: bool,
-    /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
-    /// needs to wait.
-    in_vain: Mutex<Option<Moment>>,
+/// What is needed to add a server later.
+struct Shared {
+    surroundings: Surroundings,
+    registry: Registry,
 }
 
-/// One call of a tool.
-pub struct Calling<'a> {
-    /// Which.
-    pub tool: &'a Proxied,
-    /// A JSON object.
-    pub arguments: &'a [u8],
-    /// Where progress and log messages go.
-    pub notices: Option<mpsc::Sender<Notice>>,
-    /// Cancelled by the client or by a shutdown.
-    pub cancel: CancellationToken,
+/// All ships, in the order of the configuration.
+#[derive(Default)]
+pub(super) struct Ships {
+    pub(super) list: Vec<Arc<Ship>>,
+    pub(super) absent: Vec<ServerFacts>,
+}
+
+impl Ships {
+    pub(super) fn get(&self, slug: &str) -> Option<&Arc<Ship>> {
+        self.list.iter().find(|ship| &*ship.slug == slug)
+    }
+}
+
+/// What a name comes to.
+pub enum Found {
+    /// A tool that can be called.
+    Tool(Arc<Proxied>),
+    /// A tool of a server, which this says why it cannot be called.
+    Refused(Failed),
+    /// No server has that name's prefix.
+    Stranger,
+}
+
+/// A client that is connected: servers that start with colibri stay up for it.
+pub struct Attached(Arc<AtomicUsize>);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Fleet {
     /// Supervises these servers and begins to warm them up. Returns at once.
-    pub fn start(members: Vec<Member>, common: Common) -> Self {
-        let Common { init_concurrency, naming, name_chars_max, reserved, clock, health, logger } = common;
-        let (mut ships, mut offers, mut eager) = (Vec::new(), Vec::new(), Vec::new());
-        for Member { settings, slug, filter, start, timeout, acquire_timeout, tools } in members {
-            let name = Arc::clone(&settings.name);
-            let is_child = settings.opener.transport() == "stdio";
-            let supervised = Supervised::start(settings, Arc::clone(&clock), logger.clone());
-            if start == Start::Eager {
-                eager.push(supervised.clone());
-            }
-            let in_vain = Mutex::default();
-            ships.push(Ship {
-                slug: Arc::clone(&slug),
-                name,
-                supervised,
-                timeout,
-                acquire_timeout,
-                tools,
-                clock: Arc::clone(&clock),
-                is_child,
-                in_vain,
-            });
-            offers.push(Offer { slug, filter });
-        }
-        let compiler = Compiler::new(naming, name_chars_max, reserved, offers);
-        let statuses = ships.iter().map(|ship| ship.supervised.status()).collect();
-        let (publish_catalog, catalog) = watch::channel(Arc::default());
-        let (publish_change, changes) = watch::channel(0);
+    pub fn start(plan: Plan, common: Common) -> Self {
+        let Common {
+            init_concurrency,
+            naming,
+            name_chars_max,
+            reserved,
+            clock,
+            health,
+            bus,
+            logger,
+            registry,
+        } = common;
+        let queues = Queues::new(plan.queues, Arc::clone(&clock));
+        let surroundings = Surroundings { clock, logger, bus };
+        let ships = watch::Sender::new(Arc::default());
+        let compiler = Compiler::new(naming, name_chars_max, reserved);
+        let (keeper, catalog, changes) =
+            Keeper::new(compiler, ships.subscribe(), health, surroundings.clone());
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let names = ships.iter().map(|ship: &Ship| Arc::clone(&ship.name)).collect();
-        let keeper =
-            Keeper { compiler, names, statuses, publish_catalog, publish_change, health, clock, logger };
-        let keeping = keeper.run();
-        tasks.spawn(stop.clone().run_until_cancelled_owned(keeping));
-        let warming = warm_up(eager, init_concurrency);
-        tasks.spawn(stop.clone().run_until_cancelled_owned(warming));
+        tasks.spawn(stop.clone().run_until_cancelled_owned(keeper.run()));
         let guard = stop.clone().drop_guard();
-        Self(Arc::new(Inner { ships, catalog, changes, tasks, stop, _guard: guard }))
+        let fleet = Self(Arc::new(Inner {
+            common: Shared { surroundings, registry },
+            queues,
+            ships,
+            catalog,
+            changes,
+            clients: Arc::default(),
+            warm_up: Arc::new(Semaphore::new(init_concurrency.max(1))),
+            changing: tokio::sync::Mutex::default(),
+            tasks,
+            stop,
+            _guard: guard,
+        }));
+        let _left = fleet.settle(plan.members, plan.absent);
+        fleet
+    }
+
+    /// Makes the fleet what the plan says: who is in both as it was stays untouched, calls under way included;
+    /// who is new is started; who is gone is ended when its calls have. Returns when the new plan counts.
+    pub async fn change(&self, plan: Plan) {
+        let _turn = self.0.changing.lock().await;
+        self.0.queues.change(plan.queues);
+        for ship in self.settle(plan.members, plan.absent) {
+            self.0.tasks.spawn(retire(ship));
+        }
+    }
+
+    /// The new list of ships; gives those that are no longer in it.
+    fn settle(&self, members: Vec<Member>, absent: Vec<ServerFacts>) -> Vec<Arc<Ship>> {
+        let before = Arc::clone(&self.0.ships.borrow());
+        let (mut list, mut eager) = (Vec::new(), Vec::new());
+        for member in members {
+            let same = before
+                .list
+                .iter()
+                .find(|ship| ship.slug == member.settings.slug && ship.identity == member.identity);
+            let ship = same.cloned().unwrap_or_else(|| Arc::new(self.launch(member)));
+            if same.is_none() && ship.terms.start == Start::Eager {
+                eager.push(ship.supervised.clone());
+            }
+            list.push(ship);
+        }
+        let stays = |ship: &Arc<Ship>| list.iter().any(|other| Arc::ptr_eq(ship, other));
+        let gone = before.list.iter().filter(|ship| !stays(ship)).cloned().collect();
+        self.0.ships.send_replace(Arc::new(Ships { list, absent }));
+        let warming = warm_up(eager, Arc::clone(&self.0.warm_up));
+        self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(warming));
+        gone
+    }
+
+    fn launch(&self, member: Member) -> Ship {
+        let Member { identity, settings, terms } = member;
+        let Shared { surroundings, registry } = &self.0.common;
+        let (name, slug) = (Arc::clone(&settings.name), Arc::clone(&settings.slug));
+        let transport = settings.opener.transport();
+        let held_by = (terms.start == Start::Eager).then(|| Arc::clone(&self.0.clients));
+        let start = || Supervised::start(settings, surroundings.clone(), held_by);
+        let supervised = if terms.shared { registry.join(identity, start) } else { start() };
+        Ship {
+            name,
+            slug,
+            identity,
+            supervised,
+            terms,
+            tally: Tally::default(),
+            transport,
+            queues: self.0.queues.clone(),
+            clock: Arc::clone(&surroundings.clock),
+            off: AtomicBool::new(false),
+            in_vain: Mutex::default(),
+        }
+    }
+
+    /// A client is there, until this is dropped.
+    pub fn attach(&self) -> Attached {
+        self.0.clients.fetch_add(1, Ordering::Relaxed);
+        Attached(Arc::clone(&self.0.clients))
     }
 
     /// What all servers offer together; changes can be waited for.
@@ -188,274 +254,127 @@ impl Fleet {
         self.0.changes.clone()
     }
 
-    /// The tool that clients call so. A server that has never listed its tools, because it is starting or waits to be
-    /// used, is waited for first: its tools are not unknown, they are not known yet.
-    pub async fn find(&self, name: &str) -> Option<Arc<Proxied>> {
-        let known = || self.0.catalog.borrow().get(name).cloned();
-        if let Some(tool) = known() {
-            return Some(tool);
-        }
-        let slug = split(name)?.0;
-        let ship = self.0.ships.iter().find(|ship| &*ship.slug == slug)?;
-        if !ship.supervised.status().borrow().tools.tools.is_empty() {
-            return None;
-        }
-        ship.acquire(Instant::now() + ship.timeout).await.ok()?;
-        // The catalog follows the list in a moment.
-        let mut catalog = self.0.catalog.clone();
-        let listed = catalog.wait_for(|catalog| catalog.get(name).is_some());
-        drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
-        known()
+    /// Where it is told what happens.
+    pub fn bus(&self) -> &Bus {
+        &self.0.common.surroundings.bus
     }
 
-    /// The name of the server that has a tool, for people.
-    pub fn name_of(&self, tool: &Proxied) -> Arc<str> {
-        Arc::clone(&self.0.ships[tool.server].name)
+    /// The queues.
+    pub fn queues(&self) -> &Queues {
+        &self.0.queues
     }
 
-    /// Calls a tool; gives its server's result, as the bytes it sent. Repeated is only what surely had no
-    /// effect, or may have it twice.
+    /// What a name comes to. A server that has never listed its tools in this run, because it is starting or waits
+    /// to be used, is waited for first: its tools are not unknown, they are not known yet.
+    pub async fn find(&self, name: &str) -> Found {
+        let ships = Arc::clone(&self.0.ships.borrow());
+        let known = self.0.catalog.borrow().get(name).cloned();
+        let slug = known.as_ref().map(|tool| &*tool.server).or_else(|| split(name).map(|(slug, _)| slug));
+        let Some(ship) = slug.and_then(|slug| ships.get(slug)) else { return Found::Stranger };
+        if ship.is_off() {
+            return self.refused(ship, ProviderError::PolicyDenied(Rule::Off));
+        }
+        if ship.status().borrow().connects == 0 {
+            if let Err(error) = ship.acquire(Instant::now() + ship.terms.timeout).await {
+                return self.refused(ship, error);
+            }
+            // The catalog follows the list in a moment.
+            let mut catalog = self.0.catalog.clone();
+            let listed =
+                catalog.wait_for(|catalog| catalog.knows(&ship.slug, &ship.status().borrow().offered));
+            drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
+        }
+        let catalog = Arc::clone(&self.0.catalog.borrow());
+        if let Some(tool) = catalog.get(name) {
+            return Found::Tool(Arc::clone(tool));
+        }
+        if let Some(rule) = catalog.withheld(name) {
+            return self.refused(ship, ProviderError::PolicyDenied(rule));
+        }
+        let own = catalog.tools().iter().filter(|tool| tool.server == ship.slug).map(|tool| &*tool.name);
+        let (tool, nearest) = (name.into(), nearest(name, own).map(Into::into));
+        self.refused(ship, ProviderError::ToolNotFound { tool, nearest })
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as what the fleet says")]
+    fn refused(&self, ship: &Ship, error: ProviderError) -> Found {
+        Found::Refused(Failed::untried(Arc::clone(&ship.name), error))
+    }
+
+    /// The name of a server, for people.
+    pub fn name_of(&self, slug: &str) -> Arc<str> {
+        let ships = self.0.ships.borrow();
+        ships.get(slug).map_or_else(|| slug.into(), |ship| Arc::clone(&ship.name))
+    }
+
+    /// Whether a result that does not fit its tool's output schema is refused.
+    pub fn enforces_output(&self, slug: &str) -> bool {
+        self.0.ships.borrow().get(slug).is_some_and(|ship| ship.terms.enforce_output)
+    }
+
+    /// Asks a server; gives its result, as the bytes it sent. Repeated is only what surely had no effect, or may
+    /// have it twice.
     pub async fn call(&self, calling: Calling<'_>) -> Result<Bytes, Failed> {
-        let ship = &self.0.ships[calling.tool.server];
-        let settings = ship.tools.get(&*calling.tool.tool).copied().unwrap_or_default();
-        let until = Instant::now() + settings.timeout.unwrap_or(ship.timeout);
-        let may_repeat = calling.tool.idempotent || settings.retry;
-        let (mut attempt, mut delay) = (1, FIRST_DELAY);
-        // An attempt that may have had an effect: whatever comes after it does not undo that.
-        let mut perhaps: Option<Failed> = None;
-        loop {
-            let failed = match ship.attempt(&calling, until).await {
-                Ok(result) => return Ok(result),
-                Err(failed) => failed,
-            };
-            let had_no_effect = failed.error.executed() == Executed::No;
-            let failed = if had_no_effect { perhaps.take().unwrap_or(failed) } else { failed };
-            let again = failed.may_go_better && (had_no_effect || may_repeat) && attempt < ATTEMPTS;
-            if !again || Instant::now() + delay >= until {
-                return Err(failed);
-            }
-            if calling.cancel.run_until_cancelled(sleep(delay)).await.is_none() {
-                return Err(ship.for_good(cancelled(failed.error.executed() == Executed::No)));
-            }
-            if failed.error.executed() != Executed::No {
-                perhaps = Some(failed);
-            }
-            (attempt, delay) = (attempt + 1, delay * 2);
+        let slug = calling.what.server();
+        let ship = self.0.ships.borrow().get(slug).cloned();
+        let Some(ship) = ship else {
+            return Err(Failed::untried(slug.into(), ProviderError::Terminated));
+        };
+        if ship.is_off() {
+            return Err(Failed::untried(Arc::clone(&ship.name), ProviderError::PolicyDenied(Rule::Off)));
         }
+        let outcome = ship.call(&calling).await;
+        ship.tally.count(calling.what.bytes(), outcome.as_ref().ok().map(Bytes::len));
+        outcome
     }
 
-    /// Ends every server; returns when nothing of them is left. May be called again.
+    /// The ships, for who tells of them.
+    pub(super) fn ships(&self) -> Arc<Ships> {
+        Arc::clone(&self.0.ships.borrow())
+    }
+
+    /// Ends every server and forgets what they offered; returns when nothing of them is left. May be called again.
     pub async fn close(&self) {
+        let _turn = self.0.changing.lock().await;
+        let ships = self.0.ships.send_replace(Arc::default());
+        join_all(ships.list.iter().map(|ship| ship.supervised.leave())).await;
+        let mut catalog = self.0.catalog.clone();
+        // Fails only if its keeper has ended, and then it is empty.
+        let _ = catalog.wait_for(|catalog| catalog.tools().is_empty()).await;
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
-        join_all(self.0.ships.iter().map(|ship| ship.supervised.close())).await;
     }
 }
 
-/// A call that did not end with a result of its tool.
-#[derive(Clone, Debug)]
-pub struct Failed {
-    /// Which server, for people.
-    pub server: Arc<str>,
-    /// Why.
-    pub error: ProviderError,
-    /// The server's own JSON-RPC error, to be relayed as it is.
-    pub relayed: Option<Bytes>,
-    /// Whether another attempt makes sense at all.
-    may_go_better: bool,
-}
-
-impl Ship {
-    async fn attempt(&self, calling: &Calling<'_>, until: Instant) -> Result<Bytes, Failed> {
-        let acquired = calling.cancel.run_until_cancelled(self.acquire(until)).await;
-        let acquired = acquired.ok_or_else(|| self.for_good(cancelled(true)))?;
-        let live = acquired.map_err(|error| self.for_good(error))?;
-        let left = until.saturating_duration_since(Instant::now());
-        let (tool, arguments) = (&calling.tool.tool, calling.arguments);
-        let call = live.session.call(tool, arguments, calling.notices.clone(), left);
-        match calling.cancel.run_until_cancelled(call).await {
-            None => Err(self.for_good(cancelled(false))),
-            Some(Ok(result)) => Ok(result),
-            Some(Err(cause)) => {
-                // One that cannot be written to looks alive until it is asked.
-                if matches!(cause, Cause::TimedOut(_) | Cause::Gone(_)) {
-                    self.supervised.timed_out(live.generation);
-                }
-                Err(self.failed(cause, &live))
-            }
+impl Registry {
+    /// The connection of this configuration; started, if nobody has it yet.
+    fn join(&self, identity: Hash, start: impl FnOnce() -> Supervised) -> Supervised {
+        let mut known = self.0.lock().expect("nothing panics while it holds the registry");
+        known.retain(|_, supervised| !supervised.is_over());
+        if let Some(supervised) = known.get(&identity) {
+            return supervised.join();
         }
+        let supervised = start();
+        known.insert(identity, supervised.clone());
+        supervised
     }
+}
 
-    /// A connection, at once if there is one. Else the server is wanted, and waited for: not past the
-    /// call's own deadline, and not at all if it has given up or somebody has just waited in vain.
-    async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
-        let mut status = self.supervised.status();
-        let now = Arc::clone(&status.borrow());
-        if let Some(live) = &now.live {
-            return Ok(live.clone());
+/// Ends a server that is no longer wanted, once its calls have ended.
+async fn retire(ship: Arc<Ship>) {
+    let drained = async {
+        while ship.supervised.usage().calls() > 0 {
+            tokio::time::sleep(DRAIN_LOOK).await;
         }
-        if may_have_been_cured(&now, self.clock.now()) {
-            self.supervised.restart("a call asks for it again").await;
-        } else if self.is_waited_for_in_vain(&now) {
-            return Err(self.refusal(&now));
-        }
-        self.supervised.want().await;
-        let until = until.min(Instant::now() + self.acquire_timeout);
-        let is_settled = |status: &Arc<Status>| status.live.is_some() || has_given_up(status);
-        let settled = timeout_at(until, status.wait_for(is_settled)).await;
-        let settled = settled.map(|settled| settled.map(|status| Arc::clone(&status)));
-        match settled {
-            Ok(Ok(status)) => status.live.clone().ok_or_else(|| self.refusal(&status)),
-            Ok(Err(_)) => Err(ProviderError::Terminated),
-            Err(_) => {
-                let status = Arc::clone(&status.borrow());
-                if let Some(live) = &status.live {
-                    return Ok(live.clone());
-                }
-                *self.in_vain() = outage(&status).map(|outage| outage.since);
-                Err(self.refusal(&status))
-            }
-        }
-    }
-
-    /// Whether nobody needs to wait: it has given up, or somebody has waited through this very outage.
-    fn is_waited_for_in_vain(&self, status: &Status) -> bool {
-        let in_vain = *self.in_vain();
-        has_given_up(status) || outage(status).is_some_and(|outage| in_vain == Some(outage.since))
-    }
-
-    /// What a caller is told who does not wait, or has waited long enough.
-    fn refusal(&self, status: &Status) -> ProviderError {
-        status.state.refusal(self.clock.now()).unwrap_or(ProviderError::Terminated)
-    }
-
-    /// Exhaustive on purpose: a new cause must say here what it means to a caller.
-    fn failed(&self, cause: Cause, live: &Live) -> Failed {
-        let may_go_better = cause.verdict() != Verdict::Final;
-        let why: Arc<str> = clip(&cause.to_string()).into();
-        let mut relayed = None;
-        let lost = |sent| ProviderError::Unavailable {
-            reason: Unavailable::LinkLost { sent },
-            why: Arc::clone(&why),
-            age: None,
-        };
-        let error = match cause {
-            Cause::Answered { code, message, raw } => {
-                relayed = Some(Bytes::from(raw));
-                ProviderError::ExecuteFailed { code, message: message.into() }
-            }
-            Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
-            Cause::Gone(how) if self.is_child => {
-                let last_words = live.session.connection().last_words().unwrap_or_default().into();
-                ProviderError::Crashed { how: how.into(), limit: None, last_words }
-            }
-            Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
-            // Closed for good; or, below, to be opened anew, with the call on it.
-            Cause::Closed if is_ending(&self.supervised.status().borrow()) => ProviderError::Terminated,
-            Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
-                lost(true)
-            }
-            Cause::Version { .. } | Cause::Unauthorized(_) | Cause::Invalid(_) | Cause::Start { .. } => {
-                ProviderError::InitFailed(why)
-            }
-        };
-        Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
-    }
-
-    fn for_good(&self, error: ProviderError) -> Failed {
-        Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
-    }
-
-    fn in_vain(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.in_vain.lock().expect("nothing panics while it holds this")
-    }
-}
-
-fn outage(status: &Status) -> Option<&Outage> {
-    match &status.state.phase {
-        Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => Some(outage),
-        _ => None,
-    }
-}
-
-fn has_given_up(status: &Status) -> bool {
-    is_ending(status) || matches!(status.state.phase, Phase::Blocked { .. } | Phase::Exhausted { .. })
-}
-
-fn is_ending(status: &Status) -> bool {
-    matches!(status.state.phase, Phase::Closing { then: Then::Closed, .. } | Phase::Closed)
-}
-
-/// Whether somebody may have signed in since the server refused who we were. Nobody tells us; a call now and then
-/// finds out.
-fn may_have_been_cured(status: &Status, now: Moment) -> bool {
-    matches!(&status.state.phase, Phase::Blocked { since, lasting: Lasting::NotAuthorized, .. } if now.since(*since) >= ASK_AGAIN)
-}
-
-/// Whether by the client or by a stop, the token does not tell; nearly always it is the client.
-fn cancelled(queued: bool) -> ProviderError {
-    ProviderError::Cancelled { by: Canceller::Client, queued }
-}
-
-/// Follows the servers: a new catalog whenever a list has changed, and how each of them is.
-struct Keeper {
-    compiler: Compiler,
-    names: Vec<Arc<str>>,
-    statuses: Vec<watch::Receiver<Arc<Status>>>,
-    publish_catalog: watch::Sender<Arc<Catalog>>,
-    publish_change: watch::Sender<u64>,
-    health: watch::Sender<Vec<ServerFacts>>,
-    clock: Arc<dyn Clock>,
-    logger: Logger,
-}
-
-impl Keeper {
-    async fn run(mut self) {
-        let mut lists: Vec<Arc<Tools>> = self.statuses.iter().map(|_| Arc::default()).collect();
-        let mut problems = Vec::new();
-        loop {
-            let statuses: Vec<Arc<Status>> =
-                self.statuses.iter_mut().map(|status| Arc::clone(&status.borrow_and_update())).collect();
-            if statuses.iter().zip(&lists).any(|(status, list)| !Arc::ptr_eq(&status.tools, list)) {
-                lists = statuses.iter().map(|status| Arc::clone(&status.tools)).collect();
-                let catalog = self.compiler.compile(&lists);
-                for problem in catalog.problems.iter().filter(|problem| !problems.contains(*problem)) {
-                    self.logger.warn(format_args!("[colibri] {problem}"));
-                }
-                problems.clone_from(&catalog.problems);
-                self.publish_catalog.send_replace(Arc::new(catalog));
-                self.publish_change.send_modify(|change| *change += 1);
-            }
-            self.health.send_replace(self.facts(&statuses));
-            if statuses.is_empty() {
-                return;
-            }
-            let changes = self.statuses.iter_mut().map(|status| Box::pin(status.changed()));
-            if select_all(changes).await.0.is_err() {
-                // A supervisor has ended, which they do only together.
-                return;
-            }
-        }
-    }
-
-    fn facts(&self, statuses: &[Arc<Status>]) -> Vec<ServerFacts> {
-        let now = self.clock.now();
-        let facts = |(name, status): (&Arc<str>, &Arc<Status>)| ServerFacts {
-            name: name.to_string(),
-            state: status.state.status(),
-            is_down: status.state.health() == Health::Unavailable && !status.state.is_at_rest(),
-            tools: status.tools.tools.len() as u64,
-            trouble: status.state.trouble(now),
-        };
-        self.names.iter().zip(statuses).map(facts).collect()
-    }
+    };
+    let _ = timeout(DRAIN_MAX.min(ship.terms.max_total_timeout), drained).await;
+    ship.supervised.leave().await;
 }
 
 /// Starts them, so many at the same time. One that fails or hangs holds no other back for longer than its own
 /// attempt takes.
-async fn warm_up(servers: Vec<Supervised>, concurrency: usize) {
-    let places = Arc::new(Semaphore::new(concurrency.max(1)));
+async fn warm_up(servers: Vec<Supervised>, places: Arc<Semaphore>) {
     let starting = servers.into_iter().map(|server| {
         let places = Arc::clone(&places);
         async move {

@@ -92,10 +92,9 @@ fn servers_are_listed_called_and_on_record() {
     let failed = ask(&mut colibri, 4, "tools/call", &call("shell__fail", json!({})));
     assert_eq!(failed["result"]["isError"], true);
     let unknown = ask(&mut colibri, 5, "tools/call", &call("shell__ecko", json!({})));
-    assert!(
-        unknown["error"]["message"].as_str().is_some_and(|said| said.contains("`shell__echo`")),
-        "{unknown}"
-    );
+    let unknown = &unknown["result"]["structuredContent"]["error"];
+    assert_eq!(unknown["code"], "PROVIDER_TOOL_NOT_FOUND", "{unknown}");
+    assert!(unknown["message"].as_str().is_some_and(|said| said.contains("`shell__echo`")), "{unknown}");
 
     let health = ask(&mut colibri, 6, "tools/call", &call("server_health", json!({})));
     assert_eq!(health["result"]["structuredContent"]["data"]["status"], "degraded", "{health}");

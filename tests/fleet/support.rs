@@ -1,28 +1,32 @@
 //! Servers in memory that do as they are told, and a fleet of them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use colibri::domain::audit::Pending;
+use colibri::domain::audit::{CallId, Pending};
 use colibri::domain::clock::{Clock, Moment, Timestamp};
 use colibri::domain::filter::Filter;
 use colibri::domain::health::ServerFacts;
 use colibri::domain::life::{Policy, Restart};
 use colibri::domain::log::Logger;
+use colibri::domain::merkle::Hash;
 use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
+use colibri::fleet::bus::Bus;
+use colibri::fleet::catalog::Proxied;
 use colibri::fleet::error::Cause;
 use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::{Peer, pair};
 use colibri::fleet::link::{Link, Opener};
-use colibri::fleet::roster::{Calling, Common, Failed, Fleet, Member, Start};
+use colibri::fleet::roster::{Calling, Common, Failed, Fleet, Member, Plan, Registry, Start, Terms, What};
 use colibri::fleet::supervisor::{Probe, Settings};
 use colibri::mcp::request::Client;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -211,44 +215,67 @@ impl Opener for Scripted {
 pub(super) fn member(name: &str, server: &Scripted) -> Member {
     let restart = Restart { jitter: 0.0, ..Restart::preset_default() };
     let client = Client { name: "test".to_owned(), version: "1".to_owned(), capabilities: json!({}) };
-    Member {
-        settings: Settings {
-            name: name.into(),
-            opener: Box::new(server.clone()),
-            policy: Policy { restart, probe_interval: None },
-            probe: Probe::Ping,
-            probe_timeout: secs(3),
-            connect_timeout: secs(30),
-            client: Arc::new(client),
-            memory: None,
-        },
+    let settings = Settings {
+        name: name.into(),
         slug: name.into(),
+        opener: Box::new(server.clone()),
+        policy: Policy { restart, probe_interval: None },
+        probe: Probe::Ping,
+        probe_timeout: secs(3),
+        connect_timeout: secs(30),
+        idle_close: None,
+        client: Arc::new(client),
+        memory: None,
+        remembered: None,
+        handler: None,
+    };
+    let terms = Terms {
         filter: Filter::default(),
         start: Start::Eager,
+        shared: true,
         timeout: secs(30),
+        max_total_timeout: secs(600),
         acquire_timeout: secs(60),
-        tools: std::collections::BTreeMap::new(),
-    }
+        queue: "default".into(),
+        tools: BTreeMap::new(),
+        enforce_output: false,
+    };
+    Member { identity: identity(name), settings, terms }
+}
+
+/// Another one for every text.
+pub(super) fn identity(text: &str) -> Hash {
+    let mut bytes = [0; 32];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    Hash(bytes)
 }
 
 /// A fleet, and what a story asks of it.
 pub(super) struct Watched {
     pub(super) fleet: Fleet,
+    pub(super) clock: Arc<dyn Clock>,
     health: watch::Receiver<Vec<ServerFacts>>,
 }
 
 pub(super) fn fleet(members: Vec<Member>) -> Watched {
+    planned(Plan { members, ..Plan::default() })
+}
+
+pub(super) fn planned(plan: Plan) -> Watched {
     let (publish, health) = watch::channel(Vec::new());
+    let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
     let common = Common {
         init_concurrency: 8,
         naming: Naming::Prefixed,
         name_chars_max: NAME_CHARS_DEFAULT,
         reserved: Vec::new(),
-        clock: Arc::new(Paused(Instant::now())),
+        clock: Arc::clone(&clock),
         health: publish,
+        bus: Bus::new(Arc::clone(&clock)),
         logger: Logger::silent(),
+        registry: Registry::default(),
     };
-    Watched { fleet: Fleet::start(members, common), health }
+    Watched { fleet: Fleet::start(plan, common), health, clock }
 }
 
 /// The clock that tokio can pause.
@@ -284,7 +311,16 @@ impl Watched {
     }
 
     pub(super) async fn call_with(&self, name: &str, cancel: CancellationToken) -> Result<Bytes, Failed> {
-        let tool = self.fleet.catalog().borrow().get(name).cloned().expect("it is listed");
-        self.fleet.call(Calling { tool: &tool, arguments: b"{}", notices: None, cancel }).await
+        self.call_tool(&self.tool(name), cancel).await
+    }
+
+    pub(super) fn tool(&self, name: &str) -> Arc<Proxied> {
+        self.fleet.catalog().borrow().get(name).cloned().expect("it is listed")
+    }
+
+    pub(super) async fn call_tool(&self, tool: &Proxied, cancel: CancellationToken) -> Result<Bytes, Failed> {
+        let what = What::Tool { tool, arguments: b"{}" };
+        let (id, arrived) = (CallId(Uuid::nil()), self.clock.now());
+        self.fleet.call(Calling { id, arrived, what, notices: None, cancel }).await
     }
 }

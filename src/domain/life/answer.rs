@@ -12,19 +12,11 @@ impl State {
         matches!(self.phase, Phase::Ready { .. } | Phase::Probing { .. })
     }
 
-    /// Whether a call may wait for it: it has not been ready yet, or rests, and will be there if all goes
-    /// well. A server that was lost is not waited for, unless the configuration says so: its callers
-    /// are told at once.
-    pub fn may_be_waited_for(&self) -> bool {
+    /// Since when it has been ready, if it is.
+    pub fn up_since(&self) -> Option<Moment> {
         match &self.phase {
-            Phase::Idle => true,
-            Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => !outage.was_ready,
-            Phase::Closing { then, .. } => *then != Then::Closed,
-            Phase::Ready { .. }
-            | Phase::Probing { .. }
-            | Phase::Exhausted { .. }
-            | Phase::Blocked { .. }
-            | Phase::Closed => false,
+            Phase::Ready { up, .. } | Phase::Probing { up, .. } => Some(up.since),
+            _ => None,
         }
     }
 

@@ -273,35 +273,34 @@ fn duties_and_words() {
     assert!(!state.is_at_rest() && State::new().is_at_rest());
 }
 
-/// SB-8, PR-7: who waits, who is refused at once, and what he is told.
+/// SB-8, PR-7: what a call is told that does not wait, or has waited long enough.
 #[test]
 fn calls_that_arrive() {
     let restarting = "being restarted: exit 1 (for 0 s)";
-    for (life, waits, told) in [
-        ("", true, "not started: it is not started yet"),
-        ("w", true, "not started: it is starting (for 0 s)"),
-        ("wff s", true, "not started: refused (for 1 s)"), // Callers wait while its attempts repeat.
-        ("wL", false, ""),
-        ("wL.", false, ""),
-        ("wLl", false, restarting),
-        ("wLlLl", false, restarting), // Nothing has failed yet.
-        ("wLlf s", false, "restarting it has failed: refused (for 1 s)"),
-        ("wLlf.", false, "being restarted: refused (for 1 s)"),
-        ("wb", false, "cannot be started: refused; waits for"),
-        ("wLu", true, "not started: it is not started yet"),
-        ("wLq", false, "being stopped"),
-        ("wLqe", false, "being stopped"),
+    for (life, told) in [
+        ("", "not started: it is not started yet"),
+        ("w", "not started: it is starting (for 0 s)"),
+        ("wff s", "not started: refused (for 1 s)"), // Callers wait while its attempts repeat.
+        ("wL", ""),
+        ("wL.", ""),
+        ("wLl", restarting),
+        ("wLlLl", restarting), // Nothing has failed yet.
+        ("wLlf s", "restarting it has failed: refused (for 1 s)"),
+        ("wLlf.", "being restarted: refused (for 1 s)"),
+        ("wb", "cannot be started: refused; waits for"),
+        ("wLu", "not started: it is not started yet"),
+        ("wLq", "being stopped"),
+        ("wLqe", "being stopped"),
     ] {
         let (state, now) = live(life, &exact(Restart::preset_default()));
         let refusal = state.refusal(at(now)).map_or(String::new(), |error| error.to_string());
         assert!(refusal.contains(told), "{life}: {refusal}");
-        assert_eq!((state.may_be_waited_for(), state.serves()), (waits, told.is_empty()), "{life}");
+        assert_eq!(state.serves(), told.is_empty(), "{life}");
     }
     let once = exact(Restart { max_attempts: Some(1), ..Restart::preset_bounded() });
     for (life, told) in [("wf.f", "init_failed"), ("wLl.f", "mcp_restart_failed")] {
         let (state, now) = live(life, &once);
         assert_eq!(state.refusal(at(now)).unwrap().reason(), Some(told));
-        assert!(!state.may_be_waited_for());
     }
 }
 

@@ -29,6 +29,7 @@ fn every() -> Vec<ProviderError> {
         E::PolicyDenied(Rule::Pin),
         E::PolicyDenied(Rule::Profile),
         E::PolicyDenied(Rule::Approval),
+        E::PolicyDenied(Rule::Off),
         E::ToolNotFound { tool: "raed".into(), nearest: Some("read".into()) },
         E::InvalidInput(issue()),
         E::InvalidOutput { issues: issue(), original: json!({ "content": [] }) },
@@ -60,6 +61,7 @@ const TABLE: &str = "
     PROVIDER_POLICY_DENIED        no  no      rejected  pin
     PROVIDER_POLICY_DENIED        no  no      rejected  profile
     PROVIDER_POLICY_DENIED        no  no      rejected  approval
+    PROVIDER_POLICY_DENIED        no  no      rejected  off
     PROVIDER_TOOL_NOT_FOUND       no  no      rejected
     PROVIDER_INVALID_INPUT        no  no      rejected
     PROVIDER_INVALID_OUTPUT       no  yes     error

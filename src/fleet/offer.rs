@@ -1,0 +1,63 @@
+//! What one server offers, as it said it: tools, resources, templates, prompts, and words about itself.
+//!
+//! Owns: that snapshot. It is made by listing, published by the supervisor, and put together with those
+//! of all others by the catalog.
+//! Must not know: names that clients see, filters, other servers.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use crate::domain::merkle::Hash;
+
+use super::listing::Tools;
+
+/// The offer of one server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Offered {
+    /// Its tools.
+    pub tools: Tools,
+    /// Its resources, by URI, in its order.
+    pub resources: Vec<Item>,
+    /// Its templates of resources, by URI template, in its order.
+    pub templates: Vec<Item>,
+    /// Its prompts, by name, in its order.
+    pub prompts: Vec<Item>,
+    /// What it said of itself in the handshake, for models.
+    pub instructions: Option<String>,
+    /// What else it can do.
+    pub abilities: Abilities,
+    /// Tools that cannot be called until their new definition is accepted: what was pinned, what was found.
+    pub withheld: BTreeMap<String, (Hash, Hash)>,
+}
+
+/// What a server's capabilities say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the protocol has as many")]
+pub struct Abilities {
+    /// It has resources.
+    pub resources: bool,
+    /// It tells of changes of single resources, to who subscribes.
+    pub subscribe: bool,
+    /// It has prompts.
+    pub prompts: bool,
+    /// It completes arguments.
+    pub completions: bool,
+    /// It sends log messages.
+    pub logging: bool,
+}
+
+/// Something that a server lists, under the key its server knows it by.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// A URI, a URI template, or a name.
+    pub key: String,
+    /// Its whole definition, raw: fields that colibri does not know survive.
+    pub definition: Box<RawValue>,
+}
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition.get() == other.definition.get()
+    }
+}

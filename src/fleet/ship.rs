@@ -1,0 +1,456 @@
+//! One server as the fleet sails it: its connection, its deadlines, its queue, and the way of a request to it.
+//!
+//! Owns: acquiring a connection, how long a caller waits, what a failure means to it, and which failures are
+//! tried again.
+//! Must not know: how a call is validated or put on record, who asked for it, or other servers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::audit::CallId;
+use crate::domain::clock::{Clock, Moment};
+use crate::domain::deadline::Deadline;
+use crate::domain::filter::Filter;
+use crate::domain::ledger::clip;
+use crate::domain::life::{Lasting, Outage, Phase, Then};
+use crate::domain::merkle::Hash;
+use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
+
+use super::catalog::Proxied;
+use super::error::{Cause, Verdict};
+use super::inbox::Notice;
+use super::queues::{Pass, Queues};
+use super::session::Request;
+use super::supervisor::{Live, Settings, Status, Supervised};
+use super::tally::Tally;
+
+/// Attempts of a call that may be repeated, and the first delay between them; doubled after.
+const ATTEMPTS: u32 = 3;
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+
+/// A server that refused who we are is asked again by a call, but not sooner than this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Notices of one call that its caller has not taken yet. Beyond it, some are missed.
+const NOTICES_AHEAD: usize = 32;
+
+/// One server of the fleet.
+pub struct Member {
+    /// Its effective configuration, secrets included. A member that comes again with the same is the same.
+    pub identity: Hash,
+    /// How it is supervised.
+    pub settings: Settings,
+    /// What concerns calls to it.
+    pub terms: Terms,
+}
+
+/// What concerns calls to a server.
+pub struct Terms {
+    /// Which of its tools are offered.
+    pub filter: Filter,
+    /// When it is started.
+    pub start: Start,
+    /// Whether a member with the same configuration may use the same connection.
+    pub shared: bool,
+    /// How long a call may take without progress.
+    pub timeout: Duration,
+    /// How long a call may take in all.
+    pub max_total_timeout: Duration,
+    /// How long a call waits for the server to be ready.
+    pub acquire_timeout: Duration,
+    /// The queue of its calls.
+    pub queue: Arc<str>,
+    /// What differs for single tools, by their own names.
+    pub tools: BTreeMap<String, ToolSettings>,
+    /// Whether a result that does not fit its tool's output schema is refused, and not only reported.
+    pub enforce_output: bool,
+}
+
+/// When a server is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With colibri.
+    Eager,
+    /// With the first call.
+    OnUse,
+}
+
+/// What differs for one tool.
+#[derive(Clone, Debug, Default)]
+pub struct ToolSettings {
+    /// How long a call may take.
+    pub timeout: Option<Duration>,
+    /// The queue of its calls.
+    pub queue: Option<Arc<str>>,
+    /// Whether a failed call may be repeated though it may have had an effect.
+    pub retry: bool,
+    /// What clients are told about it.
+    pub instructions: Option<String>,
+}
+
+/// A member that runs.
+pub(super) struct Ship {
+    pub(super) name: Arc<str>,
+    pub(super) slug: Arc<str>,
+    pub(super) identity: Hash,
+    pub(super) supervised: Supervised,
+    pub(super) terms: Terms,
+    pub(super) tally: Tally,
+    pub(super) transport: &'static str,
+    pub(super) queues: Queues,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Turned off by a person: neither listed nor called.
+    pub(super) off: AtomicBool,
+    /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
+    /// needs to wait.
+    pub(super) in_vain: Mutex<Option<Moment>>,
+}
+
+/// One request to a server.
+pub struct Calling<'a> {
+    /// The call's.
+    pub id: CallId,
+    /// When it arrived.
+    pub arrived: Moment,
+    /// What is asked.
+    pub what: What<'a>,
+    /// Where progress and log messages go.
+    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Cancelled by the client or by a shutdown.
+    pub cancel: CancellationToken,
+}
+
+/// What is asked of a server.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'a> {
+    /// A call of a tool.
+    Tool {
+        /// Which.
+        tool: &'a Proxied,
+        /// A JSON object.
+        arguments: &'a [u8],
+    },
+    /// Another request of the protocol.
+    Other {
+        /// The server's slug.
+        server: &'a str,
+        /// Such as `prompts/get`.
+        method: &'static str,
+        /// A JSON object without `_meta`.
+        params: &'a [u8],
+        /// The prompt or resource that is asked for.
+        name: Option<&'a str>,
+    },
+}
+
+impl What<'_> {
+    /// The slug of the server that is asked.
+    pub fn server(&self) -> &str {
+        match self {
+            Self::Tool { tool, .. } => &tool.server,
+            Self::Other { server, .. } => server,
+        }
+    }
+
+    /// What it weighs.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Tool { arguments, .. } => arguments.len(),
+            Self::Other { params, .. } => params.len(),
+        }
+    }
+
+    /// Whether it may be asked twice: a tool that says so, and whatever only reads.
+    fn may_be_repeated(&self) -> bool {
+        match self {
+            Self::Tool { tool, .. } => tool.idempotent,
+            Self::Other { .. } => true,
+        }
+    }
+}
+
+/// A call that did not end with a result of its tool.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Which server, for people.
+    pub server: Arc<str>,
+    /// Why.
+    pub error: ProviderError,
+    /// The server's own JSON-RPC error, to be relayed as it is.
+    pub relayed: Option<Bytes>,
+    /// Whether another attempt makes sense at all.
+    may_go_better: bool,
+}
+
+impl Ship {
+    /// One request, in its queue, within its deadline, and once more if that is safe.
+    pub(super) async fn call(&self, calling: &Calling<'_>) -> Result<Bytes, Failed> {
+        let _used = self.supervised.usage().hold();
+        let settings = match calling.what {
+            What::Tool { tool, .. } => self.terms.tools.get(&*tool.tool).cloned().unwrap_or_default(),
+            What::Other { .. } => ToolSettings::default(),
+        };
+        let limit = settings.timeout.unwrap_or(self.terms.timeout);
+        let mut deadline = Deadline::new(calling.arrived, limit, self.terms.max_total_timeout);
+        let _pass = self.queued(&settings, calling, &deadline).await?;
+        let may_repeat = settings.retry || calling.what.may_be_repeated();
+        let (mut attempt, mut delay) = (1, FIRST_DELAY);
+        // An attempt that may have had an effect: whatever comes after it does not undo that.
+        let mut perhaps: Option<Failed> = None;
+        loop {
+            let failed = match self.attempt(calling, &mut deadline).await {
+                Ok(result) => return Ok(result),
+                Err(failed) => failed,
+            };
+            let had_no_effect = failed.error.executed() == Executed::No;
+            let failed = if had_no_effect { perhaps.take().unwrap_or(failed) } else { failed };
+            let again = failed.may_go_better && (had_no_effect || may_repeat) && attempt < ATTEMPTS;
+            if !again || delay >= deadline.left(self.clock.now()) {
+                return Err(failed);
+            }
+            if calling.cancel.run_until_cancelled(sleep(delay)).await.is_none() {
+                return Err(self.for_good(cancelled(failed.error.executed() == Executed::No)));
+            }
+            if failed.error.executed() != Executed::No {
+                perhaps = Some(failed);
+            }
+            (attempt, delay) = (attempt + 1, delay * 2);
+        }
+    }
+
+    /// A place in the queue of the tool, or of the server.
+    async fn queued(
+        &self,
+        settings: &ToolSettings,
+        calling: &Calling<'_>,
+        deadline: &Deadline,
+    ) -> Result<Option<Pass>, Failed> {
+        let queue = settings.queue.as_ref().unwrap_or(&self.terms.queue);
+        let left = deadline.left(self.clock.now());
+        let entered = self.queues.enter(queue, left, &calling.cancel).await;
+        entered.map_err(|error| match error {
+            // The caller knows one deadline, not what was left of it.
+            ProviderError::TimedOut { .. } => {
+                self.for_good(ProviderError::TimedOut { limit: deadline.limit() })
+            }
+            error => self.for_good(error),
+        })
+    }
+
+    async fn attempt(&self, calling: &Calling<'_>, deadline: &mut Deadline) -> Result<Bytes, Failed> {
+        let until = Instant::now() + deadline.left(self.clock.now());
+        let acquired = calling.cancel.run_until_cancelled(self.acquire(until)).await;
+        let acquired = acquired.ok_or_else(|| self.for_good(cancelled(true)))?;
+        let live = acquired.map_err(|error| self.for_good(error))?;
+        let longest = self.terms.max_total_timeout;
+        let (notices, mut said) = match &calling.notices {
+            Some(_) => Some(mpsc::channel(NOTICES_AHEAD)).unzip(),
+            None => (None, None),
+        };
+        let request = async {
+            match calling.what {
+                What::Tool { tool, arguments } => {
+                    live.session.call(&tool.tool, arguments, notices, longest).await
+                }
+                What::Other { method, params, name, .. } => {
+                    let request = Request { params: Some(params), name, notices };
+                    live.session.request(method, request, longest).await
+                }
+            }
+        };
+        match self.drive(request, calling, &mut said, deadline).await {
+            None => Err(self.for_good(cancelled(false))),
+            Some(Ok(result)) => Ok(result),
+            Some(Err(cause)) => {
+                // One that cannot be written to looks alive until it is asked.
+                if matches!(cause, Cause::TimedOut(_) | Cause::Gone(_)) {
+                    self.supervised.timed_out(live.generation);
+                }
+                Err(self.failed(cause, &live))
+            }
+        }
+    }
+
+    /// Waits for the answer, and passes on what the server says meanwhile; progress gives new time. `None` if
+    /// the call was cancelled.
+    async fn drive(
+        &self,
+        request: impl Future<Output = Result<Bytes, Cause>>,
+        calling: &Calling<'_>,
+        noticed: &mut Option<mpsc::Receiver<Notice>>,
+        deadline: &mut Deadline,
+    ) -> Option<Result<Bytes, Cause>> {
+        let mut request = std::pin::pin!(request);
+        let pass_on = |notice: Notice| calling.notices.as_ref().map(|listener| listener.try_send(notice));
+        let answer = loop {
+            let left = deadline.left(self.clock.now());
+            tokio::select! {
+                biased;
+                () = calling.cancel.cancelled() => return None,
+                notice = next(noticed) => {
+                    if notice.method == "notifications/progress" {
+                        deadline.progressed(self.clock.now());
+                    }
+                    let _ = pass_on(notice);
+                }
+                answer = &mut request => break answer,
+                () = sleep(left) => break Err(Cause::TimedOut(deadline.limit())),
+            }
+        };
+        // What came before the answer is told before it.
+        while let Some(notice) = noticed.as_mut().and_then(|noticed| noticed.try_recv().ok()) {
+            let _ = pass_on(notice);
+        }
+        Some(answer)
+    }
+
+    /// A connection, at once if there is one. Else the server is wanted, and waited for: not past the
+    /// call's own deadline, and not at all if it has given up or somebody has just waited in vain.
+    pub(super) async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
+        let mut status = self.supervised.status();
+        let now = Arc::clone(&status.borrow());
+        if let Some(live) = &now.live {
+            return Ok(live.clone());
+        }
+        if may_have_been_cured(&now, self.clock.now()) {
+            self.supervised.restart("a call asks for it again").await;
+        } else if self.is_waited_for_in_vain(&now) {
+            return Err(self.refusal(&now));
+        }
+        self.supervised.want().await;
+        let until = until.min(Instant::now() + self.terms.acquire_timeout);
+        let is_settled = |status: &Arc<Status>| status.live.is_some() || has_given_up(status);
+        let settled = timeout_at(until, status.wait_for(is_settled)).await;
+        let settled = settled.map(|settled| settled.map(|status| Arc::clone(&status)));
+        match settled {
+            Ok(Ok(status)) => status.live.clone().ok_or_else(|| self.refusal(&status)),
+            Ok(Err(_)) => Err(ProviderError::Terminated),
+            Err(_) => {
+                let status = Arc::clone(&status.borrow());
+                if let Some(live) = &status.live {
+                    return Ok(live.clone());
+                }
+                *self.in_vain() = outage(&status).map(|outage| outage.since);
+                Err(self.refusal(&status))
+            }
+        }
+    }
+
+    /// Whether nobody needs to wait: it has given up, or somebody has waited through this very outage.
+    fn is_waited_for_in_vain(&self, status: &Status) -> bool {
+        let in_vain = *self.in_vain();
+        has_given_up(status) || outage(status).is_some_and(|outage| in_vain == Some(outage.since))
+    }
+
+    /// What a caller is told who does not wait, or has waited long enough.
+    fn refusal(&self, status: &Status) -> ProviderError {
+        status.state.refusal(self.clock.now()).unwrap_or(ProviderError::Terminated)
+    }
+
+    /// Exhaustive on purpose: a new cause must say here what it means to a caller.
+    fn failed(&self, cause: Cause, live: &Live) -> Failed {
+        let may_go_better = cause.verdict() != Verdict::Final;
+        let why: Arc<str> = clip(&cause.to_string()).into();
+        let mut relayed = None;
+        let lost = |sent| ProviderError::Unavailable {
+            reason: Unavailable::LinkLost { sent },
+            why: Arc::clone(&why),
+            age: None,
+        };
+        let error = match cause {
+            Cause::Answered { code, message, raw } => {
+                relayed = Some(Bytes::from(raw));
+                ProviderError::ExecuteFailed { code, message: message.into() }
+            }
+            Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
+            Cause::Gone(how) if self.is_child() => {
+                let last_words = live.session.connection().last_words().unwrap_or_default().into();
+                ProviderError::Crashed { how: how.into(), limit: None, last_words }
+            }
+            Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
+            // Closed for good; or, below, to be opened anew, with the call on it.
+            Cause::Closed if is_ending(&self.supervised.status().borrow()) => ProviderError::Terminated,
+            // It was closed because nothing was in flight: this call was not.
+            Cause::Closed if self.supervised.status().borrow().state.is_at_rest() => lost(false),
+            Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
+                lost(true)
+            }
+            Cause::Version { .. } | Cause::Unauthorized(_) | Cause::Invalid(_) | Cause::Start { .. } => {
+                ProviderError::InitFailed(why)
+            }
+        };
+        Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
+    }
+
+    fn for_good(&self, error: ProviderError) -> Failed {
+        Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
+    }
+
+    /// Whether its end is the end of a process.
+    fn is_child(&self) -> bool {
+        self.transport == "stdio"
+    }
+
+    /// Whether a person turned it off.
+    pub(super) fn is_off(&self) -> bool {
+        self.off.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn status(&self) -> watch::Receiver<Arc<Status>> {
+        self.supervised.status()
+    }
+
+    fn in_vain(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.in_vain.lock().expect("nothing panics while it holds this")
+    }
+}
+
+impl Failed {
+    /// A call that was not even tried.
+    pub(super) fn untried(server: Arc<str>, error: ProviderError) -> Self {
+        Self { server, error, relayed: None, may_go_better: false }
+    }
+}
+
+/// The next notice; never, if nobody listens.
+async fn next(noticed: &mut Option<mpsc::Receiver<Notice>>) -> Notice {
+    if let Some(noticed) = noticed
+        && let Some(notice) = noticed.recv().await
+    {
+        return notice;
+    }
+    std::future::pending().await
+}
+
+fn outage(status: &Status) -> Option<&Outage> {
+    match &status.state.phase {
+        Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => Some(outage),
+        _ => None,
+    }
+}
+
+fn has_given_up(status: &Status) -> bool {
+    is_ending(status) || matches!(status.state.phase, Phase::Blocked { .. } | Phase::Exhausted { .. })
+}
+
+fn is_ending(status: &Status) -> bool {
+    matches!(status.state.phase, Phase::Closing { then: Then::Closed, .. } | Phase::Closed)
+}
+
+/// Whether somebody may have signed in since the server refused who we were. Nobody tells us; a call now and then
+/// finds out.
+fn may_have_been_cured(status: &Status, now: Moment) -> bool {
+    matches!(&status.state.phase, Phase::Blocked { since, lasting: Lasting::NotAuthorized, .. } if now.since(*since) >= ASK_AGAIN)
+}
+
+/// Whether by the client or by a stop, the token does not tell; nearly always it is the client.
+pub(super) fn cancelled(queued: bool) -> ProviderError {
+    ProviderError::Cancelled { by: Canceller::Client, queued }
+}

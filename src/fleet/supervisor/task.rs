@@ -1,0 +1,298 @@
+//! The one loop of a supervised server: wait, decide, act.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::domain::audit::CallId;
+use crate::domain::event::News as Told;
+use crate::domain::life::{Duty, Event, Failure, Generation, Phase, State};
+use crate::fleet::bus::episode;
+use crate::fleet::error::Cause;
+use crate::fleet::inbox::Handler;
+use crate::fleet::listing;
+use crate::fleet::offer::Offered;
+use crate::fleet::session::Session;
+
+use super::work::{close, connect, dice, lasting, probe, reason};
+use super::{Live, Request, Settings, Status, Surroundings, Usage};
+
+/// Between two readings of a list that keeps changing. A server that says so on and on is not believed more
+/// often than this.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the work under way came to.
+enum News {
+    Connected(Generation, Result<(Session, Offered), Cause>),
+    Probed(Generation, Result<(), Cause>),
+    Listed(Result<Offered, Cause>),
+    Ended(Generation),
+    Nothing,
+}
+
+type Work = Pin<Box<dyn Future<Output = News> + Send>>;
+
+pub(super) struct Supervisor {
+    settings: Arc<Settings>,
+    surroundings: Surroundings,
+    handler: Arc<dyn Handler>,
+    publish: watch::Sender<Arc<Status>>,
+    inbox: mpsc::Receiver<Request>,
+    usage: Arc<Usage>,
+    state: State,
+    /// Joins what happens from one loss of the connection to the next.
+    episode: CallId,
+    /// What the work under way is for.
+    duty: Duty,
+    work: Option<Work>,
+    live: Option<Live>,
+    offered: Arc<Offered>,
+    connects: u64,
+    /// When it was listed last.
+    listed_at: Instant,
+    /// The server said that its list has changed.
+    list_is_stale: bool,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        settings: Settings,
+        surroundings: Surroundings,
+        handler: Arc<dyn Handler>,
+        publish: watch::Sender<Arc<Status>>,
+        inbox: mpsc::Receiver<Request>,
+        usage: Arc<Usage>,
+        offered: Arc<Offered>,
+    ) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            surroundings,
+            handler,
+            publish,
+            inbox,
+            usage,
+            state: State::new(),
+            episode: episode(),
+            duty: Duty::Rest,
+            work: None,
+            live: None,
+            offered,
+            connects: 0,
+            listed_at: Instant::now(),
+            list_is_stale: false,
+        }
+    }
+
+    /// Wait, decide, act.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.take_up_duty();
+            self.publish();
+            if self.state.phase == Phase::Closed {
+                return;
+            }
+            let Some(event) = self.next_event().await else { continue };
+            let (before, now) = (self.state.clone(), self.surroundings.clock.now());
+            self.state = self.state.on(event, now, &self.settings.policy, dice());
+            self.tell(&before);
+            self.log_change(&before);
+        }
+    }
+
+    /// The only waiting a supervisor does. `None` if what came changes nothing of its life.
+    async fn next_event(&mut self) -> Option<Event> {
+        let now = self.surroundings.clock.now();
+        let wake = self.state.next_wake().map(|at| at.since(now));
+        let idle_close = self.settings.idle_close.filter(|_| self.state.serves());
+        let idle = idle_close.map(|after| after.saturating_sub(self.usage.unused_for()));
+        tokio::select! {
+            biased;
+            request = self.inbox.recv() => self.requested(request),
+            news = news(&mut self.work) => {
+                self.work = None;
+                self.learnt(news)
+            }
+            (generation, cause) = ended(self.live.as_ref()) => Some(Event::Lost(generation, reason(&cause))),
+            () = woken(wake) => Some(Event::Woke),
+            // Somebody may have come meanwhile.
+            () = woken(idle) => idle_close.filter(|after| self.usage.unused_for() >= *after).map(|_| Event::Unused),
+        }
+    }
+
+    fn requested(&mut self, request: Option<Request>) -> Option<Event> {
+        match request {
+            Some(Request::Wanted) => Some(Event::Wanted),
+            Some(Request::TimedOut(generation)) => Some(Event::CallTimedOut(generation)),
+            Some(Request::Restart(reason)) => Some(Event::Restart(reason)),
+            Some(Request::ListChanged) => {
+                self.list_is_stale = true;
+                None
+            }
+            Some(Request::Rest) => Some(Event::Unused),
+            // Nobody holds a handle any more: nobody will ever want it.
+            Some(Request::Close) | None => Some(Event::Close),
+        }
+    }
+
+    fn learnt(&mut self, news: News) -> Option<Event> {
+        match news {
+            News::Connected(generation, Ok((session, offered))) => {
+                self.live = Some(Live { generation, session });
+                self.connects += 1;
+                self.usage.touch();
+                self.keep(offered);
+                Some(Event::Listed(generation))
+            }
+            News::Connected(generation, Err(cause)) => Some(Event::ConnectFailed(
+                generation,
+                Failure { reason: reason(&cause), lasting: lasting(&cause) },
+            )),
+            News::Probed(generation, Ok(())) => Some(Event::ProbePassed(generation)),
+            News::Probed(generation, Err(cause)) => Some(Event::ProbeFailed(generation, reason(&cause))),
+            News::Listed(Ok(offered)) => {
+                self.keep(offered);
+                None
+            }
+            News::Listed(Err(cause)) => {
+                let name = &self.settings.name;
+                self.surroundings
+                    .logger
+                    .warn(format_args!("[mcp:{name}] its tools could not be listed again: {cause}"));
+                None
+            }
+            News::Ended(generation) => Some(Event::Ended(generation)),
+            News::Nothing => None,
+        }
+    }
+
+    /// The list of now. One that says the same is the same, so that nobody is told of a change.
+    fn keep(&mut self, offered: Offered) {
+        self.listed_at = Instant::now();
+        if *self.offered != offered {
+            self.offered = Arc::new(offered);
+        }
+    }
+
+    /// Whatever the state wants under way is begun, once; whatever it does not is given up.
+    fn take_up_duty(&mut self) {
+        let duty = self.state.duty();
+        if duty == self.duty {
+            if duty == Duty::Serve(self.state.generation) && self.work.is_none() && self.list_is_stale {
+                self.list_is_stale = false;
+                self.work = self.live.clone().map(|live| self.list_again(live));
+            }
+            return;
+        }
+        // A list that was being read when something more urgent came is read later.
+        self.list_is_stale |= matches!(self.duty, Duty::Serve(_)) && self.work.is_some();
+        self.duty = duty;
+        self.work = match duty {
+            Duty::Connect(generation) => Some(self.connect(generation)),
+            Duty::Probe(generation) => self.live.clone().map(|live| self.probe(generation, live)),
+            // What became stale meanwhile is read now.
+            Duty::Serve(_) if std::mem::take(&mut self.list_is_stale) => {
+                self.live.clone().map(|live| self.list_again(live))
+            }
+            Duty::Serve(_) => None,
+            Duty::Close(generation) => Some(self.end(News::Ended(generation))),
+            Duty::Rest => Some(self.end(News::Nothing)),
+        };
+    }
+
+    fn connect(&mut self, generation: Generation) -> Work {
+        self.list_is_stale = false;
+        let (old, settings) = (self.live.take(), Arc::clone(&self.settings));
+        let (handler, logger) = (Arc::clone(&self.handler), self.surroundings.logger.clone());
+        Box::pin(async move {
+            close(old).await;
+            // Never two of them at once, whatever was given up half-way.
+            settings.opener.settled().await;
+            News::Connected(generation, connect(&settings, handler, logger).await)
+        })
+    }
+
+    /// Ends the connection, and whatever else was begun: what is given up half-way is waited for too.
+    fn end(&mut self, news: News) -> Work {
+        let (live, settings) = (self.live.take(), Arc::clone(&self.settings));
+        Box::pin(async move {
+            close(live).await;
+            settings.opener.settled().await;
+            news
+        })
+    }
+
+    fn probe(&self, generation: Generation, live: Live) -> Work {
+        let settings = Arc::clone(&self.settings);
+        Box::pin(async move { News::Probed(generation, probe(&settings, &live.session).await) })
+    }
+
+    fn list_again(&self, live: Live) -> Work {
+        let (deadline, not_before) = (self.settings.connect_timeout, self.listed_at + LIST_PAUSE);
+        Box::pin(async move {
+            sleep_until(not_before).await;
+            News::Listed(listing::offer(&live.session, deadline).await)
+        })
+    }
+
+    fn publish(&self) {
+        let live = self.live.clone().filter(|_| matches!(self.duty, Duty::Serve(_) | Duty::Probe(_)));
+        let (state, offered) = (self.state.clone(), Arc::clone(&self.offered));
+        self.publish.send_replace(Arc::new(Status { state, live, offered, connects: self.connects }));
+    }
+
+    /// What has changed, to whoever listens.
+    fn tell(&mut self, before: &State) {
+        if before.serves() && !self.state.serves() {
+            self.episode = episode();
+        }
+        for news in Told::of_change(before, &self.state, self.surroundings.clock.now()) {
+            self.surroundings.bus.tell(&self.settings.slug, self.episode, news);
+        }
+    }
+
+    fn log_change(&self, before: &State) {
+        let (name, now) = (&self.settings.name, self.state.status());
+        if before.status() == now {
+            return;
+        }
+        match self.state.trouble(self.surroundings.clock.now()) {
+            Some(trouble) => self.surroundings.logger.warn(format_args!("[mcp:{name}] {now}: {trouble}")),
+            None if matches!(self.state.phase, Phase::Ready { .. })
+                && !matches!(before.phase, Phase::Probing { .. }) =>
+            {
+                let tools = &self.offered.tools;
+                let count = tools.tools.len();
+                self.surroundings.logger.info(format_args!("[mcp:{name}] ready with {count} tools"));
+                for left_out in &tools.left_out {
+                    self.surroundings.logger.warn(format_args!("[mcp:{name}] left out: {left_out}"));
+                }
+            }
+            None => self.surroundings.logger.debug(format_args!("[mcp:{name}] {now}")),
+        }
+    }
+}
+
+async fn news(work: &mut Option<Work>) -> News {
+    match work {
+        Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+async fn ended(live: Option<&Live>) -> (Generation, Cause) {
+    match live {
+        Some(live) => (live.generation, live.session.connection().ended().await),
+        None => pending().await,
+    }
+}
+
+async fn woken(after: Option<Duration>) {
+    match after {
+        Some(after) => sleep(after).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,65 @@
+//! Whether a server is used: counted where it is cheap, looked at when it may matter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The references to one server.
+#[derive(Debug)]
+pub(in crate::fleet) struct Usage {
+    /// Clients that are connected, if they hold it all the time.
+    clients: Option<Arc<AtomicUsize>>,
+    /// Calls on their way.
+    calls: AtomicUsize,
+    /// When the last call ended, in milliseconds after `begun`.
+    last_used: AtomicU64,
+    begun: Instant,
+}
+
+impl Usage {
+    pub(in crate::fleet) fn new(clients: Option<Arc<AtomicUsize>>) -> Self {
+        Self { clients, calls: AtomicUsize::new(0), last_used: AtomicU64::new(0), begun: Instant::now() }
+    }
+
+    /// A call's reference, until it is dropped.
+    pub(in crate::fleet) fn hold(self: &Arc<Self>) -> Hold {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Hold(Arc::clone(self))
+    }
+
+    /// How many calls are on their way.
+    pub(in crate::fleet) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// How long nobody has had a reference to it.
+    pub(in crate::fleet) fn unused_for(&self) -> Duration {
+        let held = self.clients.as_ref().is_some_and(|clients| clients.load(Ordering::Relaxed) > 0);
+        if held {
+            self.touch();
+        }
+        if held || self.calls() > 0 {
+            return Duration::ZERO;
+        }
+        let last_used = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(last_used)
+    }
+
+    /// It is used now.
+    pub(in crate::fleet) fn touch(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_used.store(now, Ordering::Relaxed);
+    }
+}
+
+/// One reference of a call.
+pub(in crate::fleet) struct Hold(Arc<Usage>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
