@@ -49,12 +49,12 @@ impl Handler for Accepting {
         &self,
         method: &str,
         params: Option<Bytes>,
-    ) -> Pending<'_, Result<Value, colibri::mcp::error::Error>> {
+    ) -> Pending<'_, Result<Bytes, colibri::mcp::error::Error>> {
         let refusal = colibri::mcp::error::Error::unknown_method(method);
         let params: Value = params.and_then(|raw| serde_json::from_slice(&raw).ok()).unwrap_or_default();
         let accepted = json!({ "action": "accept", "content": filled(&params["requestedSchema"]) });
         let answer = if method == "elicitation/create" { Ok(accepted) } else { Err(refusal) };
-        Box::pin(std::future::ready(answer))
+        Box::pin(std::future::ready(answer.map(|answer: Value| answer.to_string().into())))
     }
 }
 

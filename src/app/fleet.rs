@@ -20,6 +20,7 @@ use crate::fleet::oauth::Absent;
 use crate::fleet::roster::{Common, Fleet, Member, Plan, Registry, Start, Terms, ToolSettings};
 use crate::fleet::supervisor::{Probe, Settings};
 use crate::mcp::request::Client;
+use crate::serve::Front;
 use crate::store::Store;
 
 use super::confine::policy_for;
@@ -34,7 +35,7 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
     if config.mode == Mode::Minimal {
         return None;
     }
-    let plan = plan(loaded, store, logger);
+    let plan = plan(loaded, store, &berth.front, logger);
     let common = Common {
         init_concurrency: config.init_concurrency,
         naming: config.naming,
@@ -50,10 +51,10 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
 }
 
 /// What the configuration asks of the fleet.
-fn plan(loaded: &Loaded, store: &Store, logger: &Logger) -> Plan {
+fn plan(loaded: &Loaded, store: &Store, front: &Front, logger: &Logger) -> Plan {
     let mut plan = Plan::default();
     for server in &loaded.config.servers {
-        match member(server, loaded, store, logger) {
+        match member(server, loaded, store, front, logger) {
             Ok(member) => plan.members.push(member),
             Err(absent) => plan.absent.push(absent),
         }
@@ -69,7 +70,13 @@ fn plan(loaded: &Loaded, store: &Store, logger: &Logger) -> Plan {
 }
 
 /// The server as a member, or why it is none.
-fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> Result<Member, ServerFacts> {
+fn member(
+    server: &Server,
+    loaded: &Loaded,
+    store: &Store,
+    front: &Front,
+    logger: &Logger,
+) -> Result<Member, ServerFacts> {
     let absent = |state: &'static str, is_down: bool, trouble: String| {
         let facts =
             ServerFacts { name: server.name.clone(), state, is_down, tools: 0, trouble: Some(trouble) };
@@ -82,7 +89,7 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> R
     let broken = |reason: String| absent("broken", true, reason);
     match &server.state {
         State::Ready(configured) if server.trusted => {
-            ready(server, configured, loaded, store, logger).map_err(broken)
+            ready(server, configured, loaded, store, front, logger).map_err(broken)
         }
         State::Ready(_) => {
             let reason = "its file was found in the working directory and is not trusted";
@@ -98,6 +105,7 @@ fn ready(
     configured: &ServerConfig,
     loaded: &Loaded,
     store: &Store,
+    front: &Front,
     logger: &Logger,
 ) -> Result<Member, String> {
     if let Some(promise) = not_kept_yet(configured) {
@@ -126,7 +134,7 @@ fn ready(
         client: Arc::new(client),
         memory: Some(Arc::new(Families::new(store.clone(), configured))),
         remembered: None,
-        handler: None,
+        face: Some(Arc::new(front.clone())),
     };
     Ok(Member { identity: identity(configured), settings, terms: terms(configured)? })
 }

@@ -22,7 +22,7 @@ use crate::domain::skill::Places;
 use crate::fleet::roster::Fleet;
 use crate::mcp::answer::Identity;
 use crate::mcp::resources::METHODS;
-use crate::serve::{self, Ended, Limits, Settings, Transport};
+use crate::serve::{self, Ended, Front, Limits, Settings, Transport};
 use crate::store::Store;
 use crate::tools::server::Facts;
 use crate::tools::skills::Skills;
@@ -54,6 +54,8 @@ pub struct Berth {
     pub clock: Arc<dyn Clock>,
     /// Where it is told how they are.
     pub health: watch::Sender<Vec<ServerFacts>>,
+    /// The client, as they reach it.
+    pub front: Front,
 }
 
 type Connect = Pin<Box<dyn Future<Output = std::io::Result<Transport>> + Send>>;
@@ -394,13 +396,16 @@ impl Server {
     /// The call path alone, for who serves calls without a transport.
     pub fn into_calls(self) -> Result<Calls, StartError> {
         match self.state {
-            State::Built(plan) => plan.into_calls(self.mode, &self.logger).map(|(calls, ..)| calls),
+            State::Built(plan) => {
+                plan.into_calls(self.mode, &Front::default(), &self.logger).map(|(calls, ..)| calls)
+            }
             State::Running(_) | State::Over => Err(StartError::Over),
         }
     }
 
     async fn connect(&self, plan: Plan) -> Result<JoinHandle<std::io::Result<Ended>>, StartError> {
-        let (calls, fleet, connect) = plan.into_calls(self.mode, &self.logger)?;
+        let front = Front::default();
+        let (calls, fleet, connect) = plan.into_calls(self.mode, &front, &self.logger)?;
         let transport = match connect {
             Some(connect) => connect.await,
             None => Transport::stdio(),
@@ -412,10 +417,12 @@ impl Server {
             skills: METHODS.iter().all(|method| calls.has_method(method)),
             servers: fleet.is_some(),
         };
-        let settings = Settings { identity, user: self.user.clone(), limits: self.limits };
+        let settings = Settings { identity, user: self.user.clone(), limits: self.limits, front };
         let serving = serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone());
+        let attached = fleet.as_ref().map(Fleet::attach);
         Ok(tokio::spawn(async move {
             let ended = serving.await;
+            drop(attached);
             // No call is left that could need one of them. What does not end in time ends with colibri.
             if let Some(fleet) = fleet {
                 let _ = tokio::time::timeout(SERVERS_GRACE, fleet.close()).await;
@@ -459,12 +466,13 @@ impl Plan {
     fn into_calls(
         self,
         mode: Mode,
+        front: &Front,
         logger: &Logger,
     ) -> Result<(Calls, Option<Fleet>, Option<Connect>), StartError> {
         let Self { registry, sink, on_exit_failure, clock, trouble, admitted, servers, fleet, connect } =
             self;
         let reserved = registry.names().map(|(name, _)| name.into()).collect();
-        let berth = Berth { reserved, clock: Arc::clone(&clock), health: servers };
+        let berth = Berth { reserved, clock: Arc::clone(&clock), health: servers, front: front.clone() };
         let fleet = fleet.and_then(|start| start(berth));
         let logger = logger.clone();
         let behind = fleet.clone();

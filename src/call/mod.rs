@@ -54,6 +54,8 @@ pub struct Call {
     pub cancel: CancellationToken,
     /// Where what a server says meanwhile goes: progress, log messages.
     notices: Option<mpsc::Sender<Notice>>,
+    /// What a client of the newer family says with it.
+    rounds: Option<Rounds>,
     /// Whether it is for a hidden tool; a client's call by name never is.
     hidden: bool,
     /// Its place in the tool's line, taken on arrival; none if no such tool is admitted.
@@ -67,6 +69,15 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     /// The protocol revision, by its date.
     pub revision: &'static str,
+}
+
+/// What a client of the newer family says with a call.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    /// What it can be asked, raw.
+    pub capabilities: Bytes,
+    /// Its answers to what the tool wanted to know: members of the params, raw.
+    pub given: Option<Bytes>,
 }
 
 /// What the face passes on to its client.
@@ -216,6 +227,20 @@ impl Calls {
             .map_or_else(|| self.0.no_changes.subscribe(), |servers| servers.fleet.changes())
     }
 
+    /// Tells all servers something of the client's.
+    pub fn tell_servers(&self, method: &'static str) {
+        if let Some(servers) = &self.0.servers {
+            servers.fleet.tell(method);
+        }
+    }
+
+    /// Tells all servers how severe a log message must be to be sent.
+    pub fn log_level(&self, level: &'static str) {
+        if let Some(servers) = &self.0.servers {
+            servers.fleet.log_level(level);
+        }
+    }
+
     /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
@@ -254,14 +279,20 @@ impl Call {
         arrived: Moment,
         cancel: CancellationToken,
     ) -> Self {
-        let (notices, hidden, place) = (None, false, None);
-        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, notices, hidden, place }
+        let (notices, rounds, hidden, place) = (None, None, false, None);
+        Self { id, tool: tool.into(), arguments, caller, arrived, cancel, notices, rounds, hidden, place }
     }
 
     /// The same, with an ear for what a server says meanwhile. A listener that does not keep up misses some.
     #[must_use]
     pub fn with_notices(self, notices: mpsc::Sender<Notice>) -> Self {
         Self { notices: Some(notices), ..self }
+    }
+
+    /// The same, of a client that is not asked but calls again with what a tool wanted to know.
+    #[must_use]
+    pub fn with_rounds(self, rounds: Option<Rounds>) -> Self {
+        Self { rounds, ..self }
     }
 
     /// The same, for a hidden tool: what a method of the protocol, or a command, is answered with.

@@ -14,6 +14,7 @@ use crate::domain::failure::Failure;
 use crate::domain::names::split;
 use crate::domain::provider::{ProviderError, Rule, Unavailable};
 use crate::domain::tool::{Definition, Listed};
+use crate::fleet;
 use crate::fleet::catalog::{Catalog, Proxied};
 use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
 use crate::mcp::raw::Members;
@@ -112,9 +113,13 @@ impl Path {
         tool: &Arc<Proxied>,
         enter: &Enter,
     ) -> Ended {
-        let Call { id, arrived, notices, cancel, .. } = call;
+        let Call { id, arrived, notices, cancel, rounds, .. } = call;
         let what = What::Tool { tool, arguments: &enter.arguments };
-        let calling = Calling { id, arrived, what, notices, cancel };
+        let rounds = rounds.as_ref().map(|rounds| fleet::roster::Rounds {
+            capabilities: &rounds.capabilities,
+            given: rounds.given.as_deref(),
+        });
+        let calling = Calling { id, arrived, what, notices, cancel, rounds };
         let outcome = match contain::contain(servers.fleet.call(calling)).await {
             Ok(outcome) => outcome,
             Err(panicked) => {

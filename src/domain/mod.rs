@@ -11,6 +11,7 @@ pub mod codes;
 pub mod deadline;
 pub mod end;
 pub mod event;
+pub mod face;
 pub mod failure;
 pub mod filter;
 pub mod grant;

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SetOnce, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +28,8 @@ const ANSWERING_MAX: usize = 16;
 
 /// What a server may ask of us, and tell us without being asked. The default refuses politely.
 pub trait Handler: Send + Sync + 'static {
-    /// A request of the server's. `ping` never comes here.
-    fn asked(&self, method: &str, params: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    /// A request of the server's; the result is raw JSON. `ping` never comes here.
+    fn asked(&self, method: &str, params: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         let _ = params;
         let refusal = Error::unknown_method(method);
         Box::pin(std::future::ready(Err(refusal)))
@@ -237,10 +236,12 @@ impl Inbox {
         tokio::spawn(async move {
             let _place = place;
             let answer = async {
-                let outcome =
-                    if method == "ping" { Ok(json!({})) } else { desk.handler.asked(&method, params).await };
+                let outcome = match method.as_str() {
+                    "ping" => Ok(Bytes::from_static(b"{}")),
+                    method => desk.handler.asked(method, params).await,
+                };
                 let Some(link) = desk.link.wait().await.upgrade() else { return };
-                let frame = request::answer(id.raw(), &outcome);
+                let frame = request::answer(id.raw(), outcome);
                 let _ = link.send(Outgoing { frame, about: About::Answer }).await;
             };
             // A server that does not read would hold the answer, and the answer the link.

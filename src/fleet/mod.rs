@@ -29,3 +29,4 @@ pub mod ship;
 pub mod supervisor;
 pub mod tally;
 pub mod web;
+mod words;

@@ -33,7 +33,7 @@ use super::queues::Queues;
 use super::supervisor::{Status, Supervised, Surroundings};
 use super::tally::Tally;
 
-pub use super::ship::{Calling, Failed, Member, Start, Terms, ToolSettings, What};
+pub use super::ship::{Calling, Failed, Member, Rounds, Start, Terms, ToolSettings, What};
 
 use super::ship::Ship;
 
@@ -326,6 +326,11 @@ impl Fleet {
         let outcome = ship.call(&calling).await;
         ship.tally.count(calling.what.bytes(), outcome.as_ref().ok().map(Bytes::len));
         outcome
+    }
+
+    /// Something on the side, that ends with the fleet.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(task));
     }
 
     /// The ships, for who tells of them.

@@ -12,13 +12,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::mcp::error::code;
 use crate::mcp::headers::{Mirror, mirrored};
-use crate::mcp::request::{Client, call_params, initialize_params, meta_members, with_members};
+use crate::mcp::request::{
+    Client, call_params, initialize_params, meta_members, with_capabilities, with_members,
+};
 use crate::mcp::revision::{Family, LEGACY, Revision};
 
 use super::connection::{Ask, Connection};
@@ -59,8 +60,32 @@ pub struct Request<'a> {
     pub params: Option<&'a [u8]>,
     /// The tool, prompt or resource that is asked for.
     pub name: Option<&'a str>,
+    /// The members of `_meta`, raw, in place of those that every request has.
+    pub meta: Option<&'a [u8]>,
     /// Where progress and log messages of this request go.
     pub notices: Option<mpsc::Sender<Notice>>,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// Which.
+    pub tool: &'a str,
+    /// A JSON object.
+    pub arguments: &'a [u8],
+    /// Where progress and log messages go.
+    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Of a client that answers in rounds of its own.
+    pub rounds: Option<Rounds<'a>>,
+}
+
+/// What a client of the newer family says with a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds<'a> {
+    /// What it can be asked, raw.
+    pub capabilities: &'a [u8],
+    /// Its answers to what the tool wanted to know: members of the params, raw.
+    pub given: Option<&'a [u8]>,
 }
 
 impl Session {
@@ -121,20 +146,26 @@ impl Session {
         notices: Option<mpsc::Sender<Notice>>,
         deadline: Duration,
     ) -> Result<Bytes, Cause> {
-        let until = Instant::now() + deadline;
-        self.rounds(tool, arguments, notices, until).await.map_err(|cause| within(deadline, cause))
+        self.call_for(Call { tool, arguments, notices, rounds: None }, deadline).await
     }
 
-    async fn rounds(
-        &self,
-        tool: &str,
-        arguments: &[u8],
-        notices: Option<mpsc::Sender<Notice>>,
-        until: Instant,
-    ) -> Result<Bytes, Cause> {
+    /// The same, for somebody who may answer in rounds of its own.
+    pub async fn call_for(&self, call: Call<'_>, deadline: Duration) -> Result<Bytes, Cause> {
+        let until = Instant::now() + deadline;
+        self.rounds(call, until).await.map_err(|cause| within(deadline, cause))
+    }
+
+    async fn rounds(&self, call: Call<'_>, until: Instant) -> Result<Bytes, Cause> {
+        let Call { tool, arguments, notices, rounds } = call;
+        let rounds = rounds.filter(|_| self.0.revision.family == Family::Modern);
         let mut params = call_params(tool, arguments);
+        if let Some(given) = rounds.and_then(|rounds| rounds.given) {
+            params = with_members(&params, given);
+        }
+        let meta = rounds.map(|rounds| with_capabilities(&self.0.meta, rounds.capabilities));
         for _ in 0..INPUT_ROUNDS_MAX {
-            let request = Request { params: Some(&params), name: Some(tool), notices: notices.clone() };
+            let (meta, notices) = (meta.as_deref(), notices.clone());
+            let request = Request { params: Some(&params), name: Some(tool), meta, notices };
             let mut answer = self.ask("tools/call", &request, &self.headers(tool, arguments), until).await;
             // The server wants arguments in headers that we do not know of: its list says which.
             if matches!(answer, Err(Cause::Answered { code: code::HEADER_MISMATCH, .. })) {
@@ -142,6 +173,9 @@ impl Session {
                 answer = self.ask("tools/call", &request, &self.headers(tool, arguments), until).await;
             }
             let result = answer?;
+            if rounds.is_some() {
+                return Ok(result);
+            }
             let given = timeout_at(until, self.input(&result)).await;
             match given.unwrap_or(Err(Cause::TimedOut(Duration::ZERO)))? {
                 None => return Ok(result),
@@ -171,9 +205,9 @@ impl Session {
     ) -> Result<Bytes, Cause> {
         let left = || until.saturating_duration_since(Instant::now());
         let renewals = self.0.renewals.load(Ordering::Acquire);
-        let Request { params, name, notices } = request;
-        let ask =
-            Ask { params: *params, meta: &self.0.meta, name: *name, mirrored, notices: notices.clone() };
+        let Request { params, name, meta, notices } = request;
+        let (meta, notices) = (meta.unwrap_or(&self.0.meta), notices.clone());
+        let ask = Ask { params: *params, meta, name: *name, mirrored, notices };
         match self.0.connection.request(method, ask.clone(), left()).await {
             Err(Cause::SessionLost) => {
                 let renewed = timeout_at(until, self.renew(renewals, until)).await;
@@ -228,19 +262,22 @@ impl Session {
                 "more than {INPUT_REQUESTS_MAX} requests for input at once"
             )));
         }
-        let mut responses = Map::new();
+        let mut responses = Vec::new();
         for (key, InputRequest { method, params }) in asked.input_requests {
             let params = params.map(|params| Bytes::from(params.get().to_owned()));
             let response = self.0.handler.asked(&method, params).await;
             let refused =
                 |error| Cause::Protocol(format!("the tool asks for what nobody here gives: {error}"));
-            responses.insert(key, response.map_err(refused)?);
+            let response = response.map_err(refused)?;
+            let key = serde_json::to_vec(&key).expect("a text always serialises");
+            responses.push([key.as_slice(), b":", &response].concat());
         }
-        let mut members = format!(r#""inputResponses":{}"#, Value::Object(responses));
+        let mut members = [b"\"inputResponses\":{", responses.join(&b',').as_slice(), b"}"].concat();
         if let Some(state) = asked.request_state {
-            members = format!(r#"{members},"requestState":{}"#, state.get());
+            members.extend_from_slice(b",\"requestState\":");
+            members.extend_from_slice(state.get().as_bytes());
         }
-        Ok(Some(members.into_bytes()))
+        Ok(Some(members))
     }
 }
 

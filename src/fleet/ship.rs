@@ -27,7 +27,8 @@ use super::catalog::Proxied;
 use super::error::{Cause, Verdict};
 use super::inbox::Notice;
 use super::queues::{Pass, Queues};
-use super::session::Request;
+pub use super::session::Rounds;
+use super::session::{Call, Request};
 use super::supervisor::{Live, Settings, Status, Supervised};
 use super::tally::Tally;
 
@@ -125,6 +126,9 @@ pub struct Calling<'a> {
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Cancelled by the client or by a shutdown.
     pub cancel: CancellationToken,
+    /// What a client of the newer family says with it. Such a client is never asked: what a tool wants to know is
+    /// its result, and the client calls again with the answers.
+    pub rounds: Option<Rounds<'a>>,
 }
 
 /// What is asked of a server.
@@ -257,10 +261,11 @@ impl Ship {
         let request = async {
             match calling.what {
                 What::Tool { tool, arguments } => {
-                    live.session.call(&tool.tool, arguments, notices, longest).await
+                    let call = Call { tool: &tool.tool, arguments, notices, rounds: calling.rounds };
+                    live.session.call_for(call, longest).await
                 }
                 What::Other { method, params, name, .. } => {
-                    let request = Request { params: Some(params), name, notices };
+                    let request = Request { params: Some(params), name, meta: None, notices };
                     live.session.request(method, request, longest).await
                 }
             }
@@ -288,9 +293,13 @@ impl Ship {
         deadline: &mut Deadline,
     ) -> Option<Result<Bytes, Cause>> {
         let mut request = std::pin::pin!(request);
+        let mut asking = self.supervised.asking();
         let pass_on = |notice: Notice| calling.notices.as_ref().map(|listener| listener.try_send(notice));
         let answer = loop {
-            let left = deadline.left(self.clock.now());
+            let now = self.clock.now();
+            // Which call a question belongs to the older family does not say: none of them loses time by it.
+            deadline.waits_for_a_person(*asking.borrow_and_update() > 0, now);
+            let left = deadline.left(now);
             tokio::select! {
                 biased;
                 () = calling.cancel.cancelled() => return None,
@@ -301,6 +310,7 @@ impl Ship {
                     let _ = pass_on(notice);
                 }
                 answer = &mut request => break answer,
+                Ok(()) = asking.changed() => {}
                 () = sleep(left) => break Err(Cause::TimedOut(deadline.limit())),
             }
         };

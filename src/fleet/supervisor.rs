@@ -4,6 +4,7 @@
 //! Owns: the connection of one server, its list of tools, and that neither outlives the other.
 //! Must not know: other servers, who calls, or how a tool is named to clients.
 
+mod listener;
 mod task;
 mod usage;
 mod work;
@@ -12,24 +13,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::domain::audit::Pending;
 use crate::domain::clock::Clock;
+use crate::domain::face::Face;
 use crate::domain::life::{Generation, Policy, State};
 use crate::domain::log::Logger;
-use crate::mcp::error::Error;
 use crate::mcp::request::Client;
 
 use super::bus::Bus;
 use super::era::Memory;
-use super::inbox::Handler;
 use super::link::Opener;
 use super::offer::Offered;
 use super::session::Session;
 
+use listener::Listener;
 use task::Supervisor;
 pub(super) use usage::Usage;
 
@@ -60,8 +58,8 @@ pub struct Settings {
     pub memory: Option<Arc<dyn Memory>>,
     /// What it offered the last time, until it says so itself.
     pub remembered: Option<Offered>,
-    /// Who hears what it asks and tells, but for its lists.
-    pub handler: Option<Arc<dyn Handler>>,
+    /// The client: hears what the server tells, but for its lists, and is asked on its behalf.
+    pub face: Option<Arc<dyn Face>>,
 }
 
 /// How to find out whether a server is well.
@@ -114,6 +112,8 @@ struct Handle {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Arc<Status>>,
     usage: Arc<Usage>,
+    /// How many questions of the server wait for a person.
+    asking: watch::Receiver<usize>,
     /// How many members of fleets it serves.
     members: AtomicUsize,
 }
@@ -140,11 +140,13 @@ impl Supervised {
         let status = Status { state: State::new(), live: None, offered: Arc::clone(&offered), connects: 0 };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
-        let handler = Arc::new(Listener(requests.downgrade(), settings.handler.take()));
+        let (asking, asked) = watch::channel(0);
+        let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
+        let handler = Arc::new(Listener { slug, requests: requests.downgrade(), face, asking });
         let supervisor =
             Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage), offered);
         tokio::spawn(supervisor.run());
-        Self(Arc::new(Handle { requests, status, usage, members: AtomicUsize::new(1) }))
+        Self(Arc::new(Handle { requests, status, usage, asking: asked, members: AtomicUsize::new(1) }))
     }
 
     /// What is known of it; changes can be waited for.
@@ -203,29 +205,13 @@ impl Supervised {
         self.0.members.load(Ordering::Acquire) == 0 || self.0.requests.is_closed()
     }
 
+    /// How many of its questions wait for a person; changes can be waited for.
+    pub(super) fn asking(&self) -> watch::Receiver<usize> {
+        self.0.asking.clone()
+    }
+
     /// Who uses it.
     pub(super) fn usage(&self) -> &Arc<Usage> {
         &self.0.usage
-    }
-}
-
-/// Hears what the server says without being asked.
-struct Listener(mpsc::WeakSender<Request>, Option<Arc<dyn Handler>>);
-
-impl Handler for Listener {
-    fn asked(&self, method: &str, params: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
-        match &self.1 {
-            Some(handler) => handler.asked(method, params),
-            None => Box::pin(std::future::ready(Err(Error::unknown_method(method)))),
-        }
-    }
-
-    fn told(&self, method: &str, params: Option<Bytes>) {
-        let is_of_a_list = method.strip_suffix("/list_changed").is_some();
-        if let Some(requests) = self.0.upgrade().filter(|_| is_of_a_list) {
-            let _ = requests.try_send(Request::ListChanged);
-        } else if let Some(handler) = &self.1 {
-            handler.told(method, params);
-        }
     }
 }

@@ -20,8 +20,8 @@ pub const CLIENT_NAME_CHARS_MAX: usize = 128;
 pub struct Meta {
     /// The revision the request is written in. Only the modern family says so.
     pub version: Option<String>,
-    /// Whether the client told its capabilities. Required with a version.
-    pub has_capabilities: bool,
+    /// What the client can be asked, raw: a slice of the frame. Required with a version.
+    pub capabilities: Option<Bytes>,
     /// What the client calls itself.
     pub client: Option<String>,
     /// How much of a log the client wants with this request.
@@ -45,6 +45,22 @@ pub enum LogLevel {
     Emergency,
 }
 
+impl LogLevel {
+    /// As MCP spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
 /// What `initialize` asks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Initialize {
@@ -52,6 +68,8 @@ pub struct Initialize {
     pub version: String,
     /// What the client calls itself.
     pub client: Option<String>,
+    /// What it can be asked, raw: a slice of the frame.
+    pub capabilities: Option<Bytes>,
 }
 
 /// What `tools/call` asks.
@@ -61,6 +79,8 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments: a slice of the frame.
     pub arguments: Option<Bytes>,
+    /// What the tool wanted to know in the round before: members of the params, raw.
+    pub given: Option<Bytes>,
 }
 
 /// The `_meta` of any request.
@@ -79,7 +99,7 @@ pub fn meta(params: Option<&Bytes>) -> Result<Meta, Error> {
     };
     Ok(Meta {
         version: meta.version.map(Cow::into_owned),
-        has_capabilities: meta.capabilities.is_some(),
+        capabilities: slice(params, meta.capabilities),
         client: client_name(meta.client)?,
         log_level: meta.log_level,
         progress_token,
@@ -89,7 +109,8 @@ pub fn meta(params: Option<&Bytes>) -> Result<Meta, Error> {
 /// The params of `initialize`.
 pub fn initialize(params: Option<&Bytes>) -> Result<Initialize, Error> {
     let keys: InitializeKeys = object(text(params))?;
-    Ok(Initialize { version: keys.version.into_owned(), client: client_name(keys.client)? })
+    let capabilities = slice(params, keys.capabilities);
+    Ok(Initialize { version: keys.version.into_owned(), client: client_name(keys.client)?, capabilities })
 }
 
 /// The cursor of a list.
@@ -107,11 +128,16 @@ pub fn resource(params: Option<&Bytes>) -> Result<Bytes, Error> {
 /// The params of `tools/call`.
 pub fn tool_call(params: Option<&Bytes>) -> Result<ToolCall, Error> {
     let keys: CallKeys = object(text(params))?;
-    let arguments = match (keys.arguments, params) {
-        (Some(raw), Some(params)) => Some(params.slice_ref(raw.get().as_bytes())),
-        _ => None,
-    };
-    Ok(ToolCall { name: keys.name.into_owned(), arguments })
+    let rounds = [("inputResponses", keys.input_responses), ("requestState", keys.request_state)];
+    let given = rounds.into_iter().filter_map(|(name, raw)| Some(format!("\"{name}\":{}", raw?.get())));
+    let given = given.collect::<Vec<_>>().join(",");
+    let given = (!given.is_empty()).then(|| given.into());
+    Ok(ToolCall { name: keys.name.into_owned(), arguments: slice(params, keys.arguments), given })
+}
+
+/// Raw JSON, as the part of the frame that it is.
+fn slice(params: Option<&Bytes>, raw: Option<&RawValue>) -> Option<Bytes> {
+    Some(params?.slice_ref(raw?.get().as_bytes()))
 }
 
 /// The request that `notifications/cancelled` takes back; the reason is for people and not read.
@@ -152,6 +178,8 @@ struct InitializeKeys<'a> {
     version: Cow<'a, str>,
     #[serde(borrow, rename = "clientInfo")]
     client: Option<&'a RawValue>,
+    #[serde(borrow)]
+    capabilities: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -180,6 +208,10 @@ struct CallKeys<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputResponses")]
+    input_responses: Option<&'a RawValue>,
+    #[serde(borrow, rename = "requestState")]
+    request_state: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -250,7 +282,7 @@ mod tests {
         );
         let expected = Meta {
             version: Some("2026-07-28".to_owned()),
-            has_capabilities: true,
+            capabilities: Some(Bytes::from_static(b"{}")),
             client: Some("test".to_owned()),
             log_level: Some(LogLevel::Notice),
             progress_token: Id::read(b"\"p\""),

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::Error;
+use super::raw::Members;
 use super::revision::{Family, Revision};
 
 /// Who asks: told once in `initialize`, or with every request of the modern family.
@@ -95,13 +96,20 @@ pub fn meta_members(revision: &Revision, client: &Client) -> Vec<u8> {
     whole[1..whole.len() - 1].to_vec()
 }
 
-/// An answer to a request of the server's, by its raw id.
-pub fn answer(raw_id: &str, outcome: &Result<Value, Error>) -> Bytes {
+/// The same members of `_meta`, with other capabilities: those of whoever we ask for.
+pub fn with_capabilities(meta: &[u8], capabilities: &[u8]) -> Vec<u8> {
+    let whole = [b"{", meta, b"}"].concat();
+    let key = "io.modelcontextprotocol/clientCapabilities";
+    let changed = Members::of(&whole).map(|members| members.with(key, capabilities));
+    changed.map_or_else(|| meta.to_vec(), |changed| members(&changed).to_vec())
+}
+
+/// An answer to a request of the server's, by its raw id; a result is raw JSON.
+pub fn answer(raw_id: &str, outcome: Result<Bytes, Error>) -> Bytes {
     let (member, body) = match outcome {
-        Ok(result) => ("result", serde_json::to_vec(result)),
-        Err(error) => ("error", serde_json::to_vec(error)),
+        Ok(result) => ("result", result),
+        Err(error) => ("error", serde_json::to_vec(&error).expect("JSON values always serialise").into()),
     };
-    let body = body.expect("JSON values always serialise");
     let head = format!(r#"{{"jsonrpc":"2.0","id":{raw_id},"{member}":"#);
     [head.as_bytes(), &body, b"}"].concat().into()
 }
@@ -194,8 +202,8 @@ mod tests {
 
     #[test]
     fn answers_repeat_the_servers_id() {
-        check(&answer("\"x\"", &Ok(json!({}))), r#"{"jsonrpc":"2.0","id":"x","result":{}}"#);
-        let refused = answer("7", &Err(Error::unknown_method("roots/list")));
+        check(&answer("\"x\"", Ok(Bytes::from_static(b"{}"))), r#"{"jsonrpc":"2.0","id":"x","result":{}}"#);
+        let refused = answer("7", Err(Error::unknown_method("roots/list")));
         check(
             &refused,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"unknown method: roots/list"}}"#,

@@ -16,6 +16,7 @@ use crate::mcp::envelope::{self, Frame, Id, Message};
 use crate::mcp::error::Error;
 use crate::mcp::lines::{Line, Lines};
 
+use super::front::Front;
 use super::in_flight::{InFlight, Ticket, contain};
 use super::outbox::Outbox;
 use super::session::{Answering, Asked, Session, Step};
@@ -31,6 +32,9 @@ pub(super) struct Connection<P> {
     input: Input,
     in_flight: InFlight,
     outbox: Outbox,
+    front: Front,
+    /// Whether the servers know what this client can be asked.
+    introduced: bool,
     limits: Limits,
     logger: Logger,
 }
@@ -62,12 +66,13 @@ impl<P: CallPath> Connection<P> {
         calls: P,
         chunks: mpsc::Receiver<Bytes>,
         outbox: Outbox,
+        front: Front,
         limits: Limits,
         logger: Logger,
     ) -> Self {
         let input = Input { chunks, lines: Lines::new(limits.frame_bytes_max), ended: false };
         let in_flight = InFlight::new(limits.calls_in_flight_max);
-        Self { session, calls, input, in_flight, outbox, limits, logger }
+        Self { session, calls, input, in_flight, outbox, front, introduced: false, limits, logger }
     }
 
     /// Serves until one side ends it, then lets the calls in flight end.
@@ -93,6 +98,8 @@ impl<P: CallPath> Connection<P> {
         if let Some(reason) = self.outbox.loss() {
             self.logger.warn(format_args!("[colibri] the client is gone: {reason}"));
         }
+        // What a server still asks would not be answered.
+        self.front.gone();
         self.wind_down().await;
         ended
     }
@@ -161,7 +168,9 @@ impl<P: CallPath> Connection<P> {
     /// Does what a message asks, as far as it is done at once. `bytes` is what it keeps in memory: its
     /// arguments are a slice of the frame, so all of the frame.
     async fn begin(&mut self, message: Message, bytes: usize, stop: &CancellationToken) -> Option<Pending> {
-        match self.session.accept(message, &|| self.calls.listed()) {
+        let next = self.session.accept(message, &|| self.calls.listed());
+        self.introduce(&next);
+        match next {
             Step::Silence => None,
             Step::Answer(answer) => Some(Pending::Ready(answer)),
             Step::Cancel(id) => {
@@ -169,6 +178,34 @@ impl<P: CallPath> Connection<P> {
                 None
             }
             Step::Call(asked) => Some(self.call(asked, bytes, stop).await),
+            Step::Answered(id, outcome) => {
+                self.front.answered(&id, outcome);
+                None
+            }
+            Step::Tell(method) => {
+                self.calls.tell_servers(method);
+                None
+            }
+            Step::LogLevel(level, answer) => {
+                self.front.set_log_level(level);
+                self.calls.log_level(level);
+                Some(Pending::Ready(answer))
+            }
+        }
+    }
+
+    /// Servers wait to know whether somebody is there whom they can ask: a client that has begun a session, or,
+    /// never, one of the newer family.
+    fn introduce(&mut self, step: &Step) {
+        if self.introduced {
+            return;
+        }
+        if let Some(abilities) = self.session.abilities() {
+            let abilities = serde_json::from_slice(&abilities).unwrap_or_default();
+            self.front.introduce(abilities, Some(self.outbox.clone()));
+            self.introduced = true;
+        } else if matches!(step, Step::Call(_) | Step::Answer(_)) {
+            self.front.introduce(serde_json::Value::Null, None);
         }
     }
 
@@ -176,7 +213,7 @@ impl<P: CallPath> Connection<P> {
     /// as many waiting as may run; until then whatever else the client says is heard, a cancellation
     /// above all.
     async fn call(&self, asked: Asked, bytes: usize, stop: &CancellationToken) -> Pending {
-        let Asked { id, tool, arguments, caller, progress, answer } = asked;
+        let Asked { id, tool, arguments, caller, progress, rounds, answer } = asked;
         let entered = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
@@ -188,7 +225,8 @@ impl<P: CallPath> Connection<P> {
         match entered {
             Err(error) => Pending::Ready(answer::failure(Some(&id), &error)),
             Ok((ticket, cancel)) => {
-                let call = answer.call(self.calls.arrival(&tool, arguments, caller, cancel));
+                let call =
+                    answer.call(self.calls.arrival(&tool, arguments, caller, cancel).with_rounds(rounds));
                 let (call, asides) = match progress {
                     Some(token) => {
                         let (teller, noticed) = mpsc::channel(NOTICES_AHEAD);

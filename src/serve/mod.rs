@@ -8,6 +8,7 @@
 mod connection;
 #[cfg(test)]
 mod double;
+mod front;
 mod in_flight;
 mod outbox;
 mod places;
@@ -30,6 +31,7 @@ use crate::mcp::answer::Identity;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 
 use connection::Connection;
+pub use front::Front;
 use outbox::Outbox;
 use session::Session;
 pub use stdio::Transport;
@@ -100,6 +102,8 @@ pub struct Settings {
     pub user: String,
     /// What bounds the connection.
     pub limits: Limits,
+    /// By which servers reach the client.
+    pub front: Front,
 }
 
 /// The call path, as far as a face needs it. [`Calls`] is the real one; the face's own tests hand in
@@ -110,6 +114,12 @@ pub trait CallPath: Clone + Send + Sync + 'static {
 
     /// Changes whenever that list does.
     fn list_changes(&self) -> watch::Receiver<u64>;
+
+    /// Tells all servers something of the client's.
+    fn tell_servers(&self, method: &'static str);
+
+    /// Tells all servers how severe a log message must be to be sent.
+    fn log_level(&self, level: &'static str);
 
     /// A fresh call, named and timed.
     fn arrival(
@@ -131,6 +141,14 @@ impl CallPath for Calls {
 
     fn list_changes(&self) -> watch::Receiver<u64> {
         Calls::list_changes(self)
+    }
+
+    fn tell_servers(&self, method: &'static str) {
+        Calls::tell_servers(self, method);
+    }
+
+    fn log_level(&self, level: &'static str) {
+        Calls::log_level(self, level);
     }
 
     fn arrival(
@@ -160,6 +178,6 @@ pub async fn run(
     let outbox = Outbox::new(settings.limits.answers_bytes_max);
     let chunks = stdio::start(transport, outbox.clone(), logger.clone())?;
     let session = Session::new(Arc::new(settings.identity), settings.user);
-    let connection = Connection::new(session, calls, chunks, outbox, settings.limits, logger);
+    let connection = Connection::new(session, calls, chunks, outbox, settings.front, settings.limits, logger);
     Ok(connection.run(stop).await)
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::call::{Call, Caller};
+use crate::call::{Call, Caller, Rounds};
 use crate::domain::audit::Principal;
 use crate::domain::tool::Listed;
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
 use crate::mcp::lists::{self, PAGE_BYTES_MAX};
-use crate::mcp::params::{self, Meta, ToolCall};
+use crate::mcp::params::{self, LogLevel, Meta, ToolCall};
 use crate::mcp::resources;
 use crate::mcp::revision::{Family, Revision, known, negotiate};
 
@@ -26,6 +26,9 @@ const NOT_BEGUN: &str = "the session has not begun: send `initialize` first, or 
 
 const NO_CAPABILITIES: &str =
     "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`: an empty object will do";
+
+/// What a client tells all servers.
+const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 
 /// Of a client that does not say its name.
 const NAMELESS: &str = "unknown";
@@ -43,6 +46,8 @@ pub(super) struct Session {
 struct Peer {
     revision: &'static Revision,
     principal: Arc<Principal>,
+    /// What it can be asked, raw.
+    capabilities: Option<Bytes>,
 }
 
 /// What a message leads to.
@@ -55,6 +60,12 @@ pub(super) enum Step {
     Call(Asked),
     /// The end of a call.
     Cancel(Id),
+    /// The answer to a question of a server's.
+    Answered(Id, Result<Bytes, Bytes>),
+    /// News for the servers.
+    Tell(&'static str),
+    /// Another severity of log messages, and the answer to who asked for it.
+    LogLevel(&'static str, Bytes),
 }
 
 /// A call that somebody asked for.
@@ -65,6 +76,8 @@ pub(super) struct Asked {
     pub(super) caller: Caller,
     /// Under which token the client wants to hear of progress.
     pub(super) progress: Option<Id>,
+    /// Of a client of the newer family.
+    pub(super) rounds: Option<Rounds>,
     pub(super) answer: Answering,
 }
 
@@ -104,6 +117,7 @@ impl Answering {
 enum Outcome {
     Raw(Vec<u8>),
     Value(Value),
+    LogLevel(LogLevel),
     /// And under which token the client wants to hear of progress.
     Call(Peer, ToolCall, Option<Id>),
     Method(Peer, &'static str, Bytes),
@@ -130,17 +144,24 @@ impl Session {
         self.legacy.is_some()
     }
 
+    /// What the client of a session can be asked, raw; nothing if none has begun.
+    pub(super) fn abilities(&self) -> Option<Bytes> {
+        let legacy = self.legacy.as_ref()?;
+        Some(legacy.capabilities.clone().unwrap_or_else(|| Bytes::from_static(b"{}")))
+    }
+
     /// What a message leads to.
     pub(super) fn accept(&mut self, message: Message, lister: Lister<'_>) -> Step {
         match message {
             Message::Request { id, method, params } => match self.request(&method, params.as_ref(), lister) {
                 Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
                 Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
+                Ok(Outcome::LogLevel(level)) => Step::LogLevel(level.name(), answer::success(&id, b"{}")),
                 Ok(Outcome::Call(peer, call, progress)) => {
                     Step::Call(Asked { progress, ..self.ask(id, peer, call, None) })
                 }
                 Ok(Outcome::Method(peer, method, arguments)) => {
-                    let call = ToolCall { name: method.to_owned(), arguments: Some(arguments) };
+                    let call = ToolCall { name: method.to_owned(), arguments: Some(arguments), given: None };
                     Step::Call(self.ask(id, peer, call, Some(method)))
                 }
                 Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
@@ -148,8 +169,10 @@ impl Session {
             Message::Notification { method, params } if method == "notifications/cancelled" => {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
+            Message::Notification { method, .. } if method == ROOTS_CHANGED => Step::Tell(ROOTS_CHANGED),
             // `notifications/initialized` among them: nothing waits for it.
-            Message::Notification { .. } | Message::Response { .. } => Step::Silence,
+            Message::Notification { .. } => Step::Silence,
+            Message::Response { id, outcome } => id.map_or(Step::Silence, |id| Step::Answered(id, outcome)),
             Message::Refused { id, error } => Step::Answer(answer::failure(id.as_ref(), &error)),
         }
     }
@@ -172,14 +195,15 @@ impl Session {
     ) -> Result<Outcome, Error> {
         let version = meta.version.unwrap_or_default();
         let revision = known(&version, Family::Modern).ok_or_else(|| Error::unsupported_version(&version))?;
-        if !meta.has_capabilities {
+        let Some(capabilities) = meta.capabilities else {
             return Err(Error::invalid_params(NO_CAPABILITIES));
-        }
+        };
         match method {
             "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
             "tools/list" => self.list(params, revision, lister),
             "tools/call" => {
                 let peer = self.peer(revision, meta.client);
+                let peer = Peer { capabilities: Some(capabilities), ..peer };
                 Ok(Outcome::Call(peer, params::tool_call(params)?, meta.progress_token))
             }
             _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
@@ -198,8 +222,7 @@ impl Session {
             ("initialize", Some(_)) => Err(Error::invalid_request("the session has already begun")),
             ("ping", _) => Ok(empty()),
             (_, None) => Err(Error::invalid_params(NOT_BEGUN)),
-            // Checked and not kept: colibri sends no log messages that a level could hold back.
-            ("logging/setLevel", Some(_)) => params::level(params).map(|_| empty()),
+            ("logging/setLevel", Some(_)) => params::level(params).map(Outcome::LogLevel),
             ("tools/list", Some(peer)) => self.list(params, peer.revision, lister),
             ("tools/call", Some(peer)) => {
                 Ok(Outcome::Call(peer.clone(), params::tool_call(params)?, progress))
@@ -230,7 +253,8 @@ impl Session {
     fn initialize(&mut self, params: Params<'_>) -> Result<Outcome, Error> {
         let asked = params::initialize(params)?;
         let revision = negotiate(&asked.version);
-        self.legacy = Some(self.peer(revision, asked.client));
+        let peer = self.peer(revision, asked.client);
+        self.legacy = Some(Peer { capabilities: asked.capabilities, ..peer });
         Ok(Outcome::Value(self.identity.initialize(revision)))
     }
 
@@ -242,11 +266,15 @@ impl Session {
 
     fn peer(&self, revision: &'static Revision, client: Option<String>) -> Peer {
         let client = client.filter(|name| !name.is_empty()).unwrap_or_else(|| NAMELESS.to_owned());
-        Peer { revision, principal: Arc::new(Principal { client, user: self.user.clone() }) }
+        let principal = Arc::new(Principal { client, user: self.user.clone() });
+        Peer { revision, principal, capabilities: None }
     }
 
     fn ask(&self, id: Id, peer: Peer, call: ToolCall, method: Option<&'static str>) -> Asked {
+        let is_modern = peer.revision.family == Family::Modern;
+        let capabilities = peer.capabilities.filter(|_| is_modern);
         Asked {
+            rounds: capabilities.map(|capabilities| Rounds { capabilities, given: call.given }),
             id,
             tool: call.name,
             arguments: call.arguments,

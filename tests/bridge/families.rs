@@ -130,9 +130,10 @@ async fn calls_inherit_the_deadline_of_the_connection() {
 struct Willing;
 
 impl Handler for Willing {
-    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         assert_eq!(method, "elicitation/create");
-        Box::pin(std::future::ready(Ok(json!({ "action": "accept", "content": { "ok": true } }))))
+        let accepted = json!({ "action": "accept", "content": { "ok": true } });
+        Box::pin(std::future::ready(Ok(accepted.to_string().into())))
     }
 }
 

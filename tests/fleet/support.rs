@@ -227,7 +227,7 @@ pub(super) fn member(name: &str, server: &Scripted) -> Member {
         client: Arc::new(client),
         memory: None,
         remembered: None,
-        handler: None,
+        face: None,
     };
     let terms = Terms {
         filter: Filter::default(),
@@ -321,6 +321,6 @@ impl Watched {
     pub(super) async fn call_tool(&self, tool: &Proxied, cancel: CancellationToken) -> Result<Bytes, Failed> {
         let what = What::Tool { tool, arguments: b"{}" };
         let (id, arrived) = (CallId(Uuid::nil()), self.clock.now());
-        self.fleet.call(Calling { id, arrived, what, notices: None, cancel }).await
+        self.fleet.call(Calling { id, arrived, what, notices: None, cancel, rounds: None }).await
     }
 }

@@ -1,12 +1,14 @@
 //! What a supervisor has done for it: connecting, probing, listing, closing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::domain::ledger::clip;
 use crate::domain::life::Lasting;
 use crate::domain::log::Logger;
+use crate::mcp::request::Client;
 use crate::mcp::revision::Family;
 
 use super::{Live, Probe, Settings};
@@ -17,28 +19,52 @@ use crate::fleet::listing;
 use crate::fleet::offer::Offered;
 use crate::fleet::session::{Request as Ask, Session};
 
+/// How long a server that starts with colibri waits for a client to say what it can do.
+const INTRODUCTION_WAIT: Duration = Duration::from_secs(1);
+
 /// Connects, and is not done before the tools are listed: a server without tools is not well.
 pub(super) async fn connect(
     settings: &Settings,
     handler: Arc<dyn Handler>,
     logger: Logger,
 ) -> Result<(Session, Offered), Cause> {
+    let client = client(settings).await;
     let until = Instant::now() + settings.connect_timeout;
-    let Settings { opener, client, memory, .. } = settings;
-    let parties = Parties {
-        opener: opener.as_ref(),
-        client: Arc::clone(client),
-        handler,
-        logger,
-        memory: memory.clone(),
-    };
+    let Settings { opener, memory, .. } = settings;
+    let parties = Parties { opener: opener.as_ref(), client, handler, logger, memory: memory.clone() };
     let session = introduce(parties, Era::Auto, settings.connect_timeout).await?;
     match listing::offer(&session, until.saturating_duration_since(Instant::now())).await {
-        Ok(offered) => Ok((session, offered)),
+        Ok(offered) => {
+            set_log_level(settings, &session, &offered).await;
+            Ok((session, offered))
+        }
         Err(cause) => {
             session.connection().close().await;
             Err(cause)
         }
+    }
+}
+
+/// Who we are, and what the client behind us can do for the server. It is waited for, but not for long: a server
+/// that starts with colibri would not know otherwise, and is told only once.
+async fn client(settings: &Settings) -> Arc<Client> {
+    let Some(face) = &settings.face else { return Arc::clone(&settings.client) };
+    let capabilities = timeout(INTRODUCTION_WAIT, face.introduced()).await;
+    let Ok(serde_json::Value::Object(mut capabilities)) = capabilities else {
+        return Arc::clone(&settings.client);
+    };
+    capabilities.retain(|name, _| matches!(name.as_str(), "roots" | "sampling" | "elicitation"));
+    Arc::new(Client { capabilities: capabilities.into(), ..Client::clone(&settings.client) })
+}
+
+/// A client's wish that came before the server did.
+async fn set_log_level(settings: &Settings, session: &Session, offered: &Offered) {
+    let level = settings.face.as_ref().and_then(|face| face.log_level());
+    if let Some(level) = level.filter(|_| offered.abilities.logging) {
+        let params = serde_json::json!({ "level": level }).to_string();
+        let request = Ask { params: Some(params.as_bytes()), ..Ask::default() };
+        // One that does not do as it says is not worth failing for.
+        let _ = session.request("logging/setLevel", request, settings.probe_timeout).await;
     }
 }
 

@@ -43,7 +43,8 @@ impl Client {
         let lines = Arc::clone(&log);
         let logger = Logger::new(Level::Debug, move |_, line| lines.lock().unwrap().push(line.to_owned()));
         let session = Session::new(Arc::new(identity()), "ada".to_owned());
-        let connection = Connection::new(session, double, receiver, outbox.clone(), limits, logger);
+        let connection =
+            Connection::new(session, double, receiver, outbox.clone(), Front::default(), limits, logger);
         let connection = tokio::spawn(connection.run(stop.clone()));
         let client = Self { chunks, outbox, gate, stop, log, connection };
         client.send(&INITIALIZE.replace("REVISION", revision)).await;
@@ -342,7 +343,8 @@ fn pipes() -> (PipeWriter, impl Read, std::thread::JoinHandle<Ended>) {
     let (from_face, output) = std::io::pipe().unwrap();
     let face = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let settings = Settings { identity: identity(), user: "ada".to_owned(), limits: Limits::default() };
+        let (front, limits) = (Front::default(), Limits::default());
+        let settings = Settings { identity: identity(), user: "ada".to_owned(), limits, front };
         let stop = CancellationToken::new();
         let face =
             super::super::run(Transport::new(input, output), Double::new(), settings, Logger::silent(), stop);

@@ -33,6 +33,9 @@ fn say(session: &mut Session, frame: &str) -> String {
     match session.accept(message, &|| Double::new().listed()) {
         Step::Silence => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
+        Step::Answered(id, outcome) => format!("answered {} {}", id.raw(), outcome.is_ok()),
+        Step::Tell(method) => format!("tell {method}"),
+        Step::LogLevel(level, _) => format!("level {level}"),
         Step::Call(asked) => {
             let arguments = asked.arguments.unwrap_or_default();
             let Principal { client, user } = &*asked.caller.principal;

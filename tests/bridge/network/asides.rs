@@ -10,7 +10,7 @@ use colibri::fleet::era::Era;
 use colibri::fleet::link::http::Http;
 use colibri::fleet::web::Endpoint;
 use colibri::mcp::error::Error;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::bridge::support::{Held, LONG, SHORT, call, connect, tell_all, until};
@@ -24,9 +24,9 @@ use super::wire::{Envelope, Server, Step};
 struct Keeper(Mutex<Vec<String>>);
 
 impl Handler for Keeper {
-    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         self.0.lock().expect("sound").push(method.to_owned());
-        Box::pin(std::future::ready(Ok(json!({ "roots": [] }))))
+        Box::pin(std::future::ready(Ok(json!({ "roots": [] }).to_string().into())))
     }
 
     fn told(&self, method: &str, _: Option<Bytes>) {
@@ -222,7 +222,7 @@ async fn a_notification_is_not_waited_for() {
 struct Undecided;
 
 impl Handler for Undecided {
-    fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         Box::pin(std::future::pending())
     }
 }

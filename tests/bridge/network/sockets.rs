@@ -8,7 +8,6 @@ use colibri::domain::log::Logger;
 use colibri::fleet::bridge::{Bridge, Cause, ConnectOptions, Executed, Handler};
 use colibri::fleet::era::Era;
 use colibri::mcp::error::Error;
-use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::bridge::support::{Held, Kind, LONG, SHORT, Told, call, connect, tell_all, until};
@@ -191,7 +190,7 @@ async fn an_answer_of_ours_does_not_outlive_the_bridge() {
 struct Undecided;
 
 impl Handler for Undecided {
-    fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         Box::pin(std::future::pending())
     }
 }

@@ -18,7 +18,7 @@ use super::{PATIENCE, UNICODE, call, has_string, http, rmcp_host};
 struct Answers;
 
 impl Handler for Answers {
-    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
+    fn asked(&self, method: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
         let said = json!({ "type": "text", "text": UNICODE });
         let answer = match method {
             "elicitation/create" => Ok(json!({ "action": "accept", "content": { "name": UNICODE } })),
@@ -26,7 +26,7 @@ impl Handler for Answers {
             "roots/list" => Ok(json!({ "roots": [{ "uri": "file:///nowhere", "name": UNICODE }] })),
             other => Err(Error::unknown_method(other)),
         };
-        Box::pin(std::future::ready(answer))
+        Box::pin(std::future::ready(answer.map(|answer: Value| answer.to_string().into())))
     }
 }
 
