@@ -56,7 +56,7 @@ impl Chronicle for LedgerChronicle {
     }
 
     fn pins(&self, server: &str) -> Pending<'_, Result<BTreeMap<String, Hash>, AuditError>> {
-        let server = identify(server).into_owned();
+        let server = server.to_owned();
         Box::pin(async move {
             self.store.ready().await?;
             Ok(self.store.read(move |reader| pins(&reader.connection, &reader.head()?, &server)).await?)
@@ -70,7 +70,7 @@ impl Chronicle for LedgerChronicle {
         tools: Vec<(String, Hash)>,
         by: PinnedBy,
     ) -> Pending<'_, Result<(), AuditError>> {
-        let server = identify(server).into_owned();
+        let server = server.to_owned();
         Box::pin(async move {
             let now = self.now();
             Ok(self.store.write(move |ledger| ledger.pin(now, call, &server, tools, by)).await?)
@@ -129,8 +129,7 @@ impl Ledger<'_> {
         let known = pins(self.connection, &self.head, server)?;
         let mut fresh = BTreeMap::new();
         for (tool, digest) in tools {
-            let tool = identify(&tool).into_owned();
-            let stands = match known.get(&tool) {
+            let stands = match known.get(&*identify(&tool)) {
                 None => false,
                 Some(pin) => by == PinnedBy::FirstSight || *pin == digest,
             };
@@ -145,7 +144,7 @@ impl Ledger<'_> {
         for record in pinned(call, server, fresh, by) {
             let place = self.append(at, Event::ToolPinned(record.clone()))?;
             for pin in &record.tools {
-                insert.execute(params![server, pin.tool, pin.digest.0, place]).map_err(&failed)?;
+                insert.execute(params![record.server, pin.tool, pin.digest.0, place]).map_err(&failed)?;
             }
         }
         Ok(())
@@ -190,6 +189,6 @@ fn pins(connection: &Connection, head: &Head, server: &str) -> Result<BTreeMap<S
     let sql = "SELECT tool, digest FROM tool_pin WHERE server = ? AND place >= ?";
     let mut statement = connection.prepare_cached(sql).map_err(&failed)?;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Hash(row.get(1)?)));
-    let found = statement.query_map(params![server, place(head.log, 0)], row);
+    let found = statement.query_map(params![identify(server), place(head.log, 0)], row);
     found.and_then(Iterator::collect).map_err(&failed)
 }
