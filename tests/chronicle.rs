@@ -52,6 +52,15 @@ impl World {
         Self { folder: tempfile::tempdir().unwrap(), calendar }
     }
 
+    /// The same ledger once more, closed as it is, to do anything to.
+    fn copy(&self) -> Self {
+        let copy = Self::new();
+        for name in ["ledger.db", "ledger.db.checkpoints", "ledger.db.key", "ledger.db.keys"] {
+            std::fs::copy(self.folder.path().join(name), copy.folder.path().join(name)).unwrap();
+        }
+        copy
+    }
+
     fn database(&self) -> PathBuf {
         self.folder.path().join("ledger.db")
     }

@@ -32,6 +32,9 @@ const _: () = assert!(2 * LIST_BYTES_MAX + (8 << 10) < RECORD_BYTES_MAX);
 const PINS_BYTES_MAX: usize = 56 << 10;
 const _: () = assert!(PINS_BYTES_MAX + (4 << 10) < RECORD_BYTES_MAX);
 
+/// What a pinned tool takes beside its name.
+const PIN_BYTES: usize = r#"{"digest":"","tool":}"#.len() + 64;
+
 /// What servers and their tools did, for the ledger and for the next start.
 pub trait Chronicle: Send + Sync + 'static {
     /// Puts one fact on record; it is committed when this returns. `call` is the correlation id: the
@@ -189,15 +192,15 @@ pub fn pinned(
     let mut records: Vec<ToolPinned> = Vec::new();
     let mut room = 0;
     for (tool, digest) in tools {
-        let tool = PinnedTool { digest, tool: identify(&tool).into_owned() };
-        let bytes = weight(&tool);
+        let tool = identify(&tool).into_owned();
+        let bytes = PIN_BYTES + weight(&tool);
         if bytes > room {
             let server = identify(server).into_owned();
             records.push(ToolPinned { by, call, server, tools: Vec::new() });
             room = PINS_BYTES_MAX;
         }
         room -= bytes;
-        records.last_mut().expect("the first tool finds no room").tools.push(tool);
+        records.last_mut().expect("the first tool finds no room").tools.push(PinnedTool { digest, tool });
     }
     records
 }

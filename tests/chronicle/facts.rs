@@ -13,11 +13,11 @@ fn facts() -> Vec<(&'static str, Fact, Value)> {
         (
             "configuration.loaded",
             Fact::ConfigurationLoaded {
-                files: vec![("/home/ada/colibri.json".to_owned(), Hash::ZERO)],
+                files: vec![("/etc/colibri/colibri.json".to_owned(), Hash::ZERO)],
                 servers: vec![server.clone(), "files".to_owned()],
             },
             json!({
-                "file_count": 1, "files": [{ "digest": Hash::ZERO, "path": "/home/ada/colibri.json" }],
+                "file_count": 1, "files": [{ "digest": Hash::ZERO, "path": "/etc/colibri/colibri.json" }],
                 "server_count": 2, "servers": [server, "files"],
             }),
         ),

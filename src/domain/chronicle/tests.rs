@@ -1,3 +1,5 @@
+//! Every fact is a record, whatever it says.
+
 use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
@@ -74,9 +76,9 @@ fn a_long_list_is_counted_whole() {
 /// SU-4: as many tools as a server may have are pinned whole, in few records, each within its bound.
 #[test]
 fn many_tools_are_pinned_in_few_records() {
-    for (name, records_max) in [("tool", 64), (&*"\u{1}".repeat(1_000), 1_000)] {
+    for (name, count, records_max) in [("tool", 20_000, 64), (&*"\u{1}".repeat(1_000), 1_000, 40)] {
         let tools: Vec<_> =
-            (0..20_000).map(|number| (format!("{name}{number}"), digest(&number.to_string()))).collect();
+            (0..count).map(|number| (format!("{name}{number}"), digest(&number.to_string()))).collect();
         let records = pinned(CALL, &"\u{1}".repeat(5_000), tools.clone(), PinnedBy::FirstSight);
         assert!(records.len() <= records_max, "{}", records.len());
         let told: BTreeSet<_> = records
@@ -86,7 +88,7 @@ fn many_tools_are_pinned_in_few_records() {
             .collect();
         let meant: BTreeSet<_> =
             tools.iter().map(|(tool, digest)| (identify(tool).into_owned(), *digest)).collect();
-        assert_eq!((told.len(), told), (20_000, meant));
+        assert_eq!((told.len(), told), (count, meant));
         for record in records {
             bytes_of(Event::ToolPinned(record));
         }

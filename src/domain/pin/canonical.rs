@@ -70,29 +70,40 @@ fn write_number(number: f64, out: &mut String) {
     if number == 0.0 {
         return out.push('0');
     }
-    let shortest = format!("{:e}", number.abs());
-    let (digits, exponent) = shortest.split_once('e').expect("`{:e}` writes an exponent");
-    let exponent: i32 = exponent.parse().expect("an exponent is an integer");
-    let mut digits = digits.replace('.', "");
     out.push_str(if number < 0.0 { "-" } else { "" });
-    if exponent < -6 {
+    let (mut digits, point) = shortest(number.abs());
+    let length = i32::try_from(digits.len()).expect("a number has at most 17 digits");
+    if point < -5 {
         if digits.len() > 1 {
             digits.insert(1, '.');
         }
-        write!(out, "{digits}e{exponent}").expect("a String takes all");
-    } else if exponent < 0 {
+        write!(out, "{digits}e{}", point - 1).expect("a String takes all");
+    } else if point <= 0 {
         out.push_str("0.");
-        out.extend(std::iter::repeat_n('0', exponent.unsigned_abs() as usize - 1));
+        out.extend(std::iter::repeat_n('0', point.unsigned_abs() as usize));
+        out.push_str(&digits);
+    } else if point < length {
+        digits.insert(point.unsigned_abs() as usize, '.');
         out.push_str(&digits);
     } else {
-        let point = exponent.unsigned_abs() as usize + 1;
-        if digits.len() > point {
-            digits.insert(point, '.');
-        } else {
-            digits.extend(std::iter::repeat_n('0', point - digits.len()));
-        }
         out.push_str(&digits);
+        out.extend(std::iter::repeat_n('0', (point - length).unsigned_abs() as usize));
     }
+}
+
+/// The digits of a number above zero, and how many of them stand before the point. serde_json's, since of
+/// two that are equally near it takes the even one, as ECMAScript does; `{:e}` does not.
+fn shortest(number: f64) -> (String, i32) {
+    let written = serde_json::to_string(&number).expect("a number always serialises");
+    let (mantissa, exponent) = written.split_once('e').unwrap_or((&written, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent: i32 = exponent.parse().expect("an exponent is an integer");
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_start_matches('0');
+    let zeros = digits.len() - significant.len();
+    let before = i32::try_from(whole.len()).and_then(|whole| i32::try_from(zeros).map(|zeros| whole - zeros));
+    let point = before.expect("a number has few digits") + exponent;
+    (significant.trim_end_matches('0').to_owned(), point)
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -229,10 +240,26 @@ mod tests {
             assert_eq!(canonical(json.as_bytes()), None, "{json}");
         }
         assert_eq!(canonical(b"\"\xff\""), None);
-        for (json, form) in
-            [("-0", "0"), ("-0.0", "0"), ("1E2", "100"), ("9007199254740991", "9007199254740991")]
-        {
-            assert_eq!(canonical(json.as_bytes()).as_deref(), Some(form));
+    }
+
+    #[test]
+    fn numbers_are_written_as_ecmascript_does() {
+        for (json, form) in [
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("1E2", "100"),
+            ("10.50", "10.5"),
+            ("9007199254740991", "9007199254740991"),
+            ("-1033155983106786.25", "-1033155983106786.2"), // As near as .3, and even.
+            ("0.001", "0.001"),
+            ("0.0000015", "0.0000015"),
+            ("1e-6", "0.000001"),
+            ("1e-7", "1e-7"),
+            ("123e-9", "1.23e-7"),
+            ("5e-324", "5e-324"),
+            ("1e-400", "0"),
+        ] {
+            assert_eq!(canonical(json.as_bytes()).as_deref(), Some(form), "{json}");
         }
     }
 }
