@@ -4,6 +4,7 @@
 
 mod bridge;
 mod chaos;
+mod chronicle;
 mod cli;
 mod concurrency;
 mod config;

@@ -4,7 +4,12 @@
 //! holds only strings, booleans and integers below 2^53, so that plain serialisation *is* the
 //! canonical form; a test compares it with an independent canonicaliser. Bodies (arguments,
 //! results) are not part of a record. They enter it as salted digests and live beside the log, so
-//! that they can be erased without breaking a proof.
+//! that they can be erased without breaking a proof. `ledger/servers` has the records about servers
+//! and their tools.
+
+mod servers;
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,6 +17,11 @@ use sha2::{Digest, Sha256};
 use super::audit::{CallId, Outcome, Principal};
 use super::merkle::Hash;
 use super::thought::Thought;
+
+pub use self::servers::{
+    ConfigurationLoaded, LoadedFile, OutputMismatched, PinnedTool, SandboxDegraded, ServerChanged,
+    ServerEnded, ToolChanged, ToolPinned,
+};
 
 /// The version of the record format.
 pub const FORMAT: u8 = 1;
@@ -94,6 +104,27 @@ pub enum Event {
     /// A skill was met for the first time, or has changed.
     #[serde(rename = "skill.seen")]
     SkillSeen(SkillSeen),
+    /// A server does something else.
+    #[serde(rename = "server.changed")]
+    ServerChanged(ServerChanged),
+    /// A server's process ended.
+    #[serde(rename = "server.ended")]
+    ServerEnded(ServerEnded),
+    /// Definitions of tools were pinned.
+    #[serde(rename = "tool.pinned")]
+    ToolPinned(ToolPinned),
+    /// A tool's definition is not the one that was pinned.
+    #[serde(rename = "tool.changed")]
+    ToolChanged(ToolChanged),
+    /// A result does not fit its tool's output schema.
+    #[serde(rename = "output.mismatched")]
+    OutputMismatched(OutputMismatched),
+    /// A server runs with less of a sandbox than it would have.
+    #[serde(rename = "sandbox.degraded")]
+    SandboxDegraded(SandboxDegraded),
+    /// A configuration took effect.
+    #[serde(rename = "configuration.loaded")]
+    ConfigurationLoaded(ConfigurationLoaded),
 }
 
 /// A log begins.
@@ -279,6 +310,16 @@ pub fn clip(text: &str) -> &str {
     &text[..text.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
+/// A name as records know it: itself, or, if it is longer than [`NAME_BYTES_MAX`], its beginning and
+/// its digest. What is shortened stays longer than any name that is not, so that no two names meet.
+pub fn identify(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Cow::Borrowed(name);
+    }
+    let digest = Hash(Sha256::digest(name).into());
+    Cow::Owned(format!("{}…{digest}", clip(name)))
+}
+
 impl Hash {
     /// What stands before the first record: nothing, written as 64 zeros.
     pub const ZERO: Self = Self([0; 32]);
@@ -292,7 +333,7 @@ impl Serialize for Hash {
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let text = <Cow<'de, str>>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
 }

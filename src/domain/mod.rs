@@ -6,6 +6,7 @@
 //! calling a function.
 
 pub mod audit;
+pub mod chronicle;
 pub mod clock;
 pub mod codes;
 pub mod deadline;
@@ -26,6 +27,7 @@ pub mod mode;
 pub mod names;
 pub mod nearest;
 pub mod note;
+pub mod pin;
 pub mod proof;
 pub mod provider;
 pub mod queue;

@@ -5,6 +5,7 @@
 //! Must not know: who calls, over which protocol, or what a tool does.
 
 mod calls;
+mod chronicle;
 mod error;
 mod files;
 mod keys;
@@ -37,6 +38,7 @@ use crate::domain::audit::{Durability, Payloads};
 use crate::domain::clock::Clock;
 use crate::domain::log::Logger;
 
+pub use chronicle::LedgerChronicle;
 pub use error::{Harm, StoreError};
 pub use files::Paths;
 pub use keys::public as public_keys;

@@ -5,11 +5,12 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../../migrations/sqlite/0001_ledger.sql"),
     include_str!("../../migrations/sqlite/0002_work.sql"),
     include_str!("../../migrations/sqlite/0003_skills.sql"),
     include_str!("../../migrations/sqlite/0004_servers.sql"),
+    include_str!("../../migrations/sqlite/0005_chronicle.sql"),
 ];
 
 /// The schema version this colibri writes.

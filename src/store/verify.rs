@@ -1,11 +1,12 @@
 //! Verification: everything is derived again from the records' bytes and compared with what is
 //! stored and with every checkpoint. No stored verdict is trusted.
 //!
-//! Owns: the walk along the log and the verdict; `verify/beside` compares the tables that are derived
-//! from it. The log is read in ranges, because one long read would keep the write-ahead log from being
+//! Owns: the walk along the log and the verdict; `verify/beside` and `verify/pins` compare the tables that
+//! are derived from it. The log is read in ranges, because one long read would keep the write-ahead log from being
 //! recycled; each is one snapshot, its end together with the head, because a writer may be at work.
 
 mod beside;
+mod pins;
 
 use std::collections::BTreeMap;
 
@@ -320,6 +321,9 @@ impl<'r> Walk<'r> {
             _ => &Value::Null,
         };
         self.check_body(row.index, sealed)?;
+        if event == "tool.pinned" {
+            return self.check_pinned(row.index, facts);
+        }
         if !event.starts_with("call.") {
             return Ok(());
         }

@@ -6,9 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use colibri::app::SystemClock;
 use colibri::domain::audit::{AuditSink, CallId, Durability, Enter, Exit, Outcome, Payloads, Principal};
+use colibri::domain::chronicle::Chronicle;
 use colibri::domain::clock::Clock;
 use colibri::domain::log::Logger;
-use colibri::store::{Closing, LedgerSink, Options, Paths, Reader, Store, StoreError, Verdict};
+use colibri::domain::merkle::Hash;
+use colibri::domain::pin::PinnedBy;
+use colibri::store::{
+    Closing, LedgerChronicle, LedgerSink, Options, Paths, Reader, Store, StoreError, Verdict,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -60,6 +65,29 @@ impl Ledger {
         };
         assert_eq!(signed.last(), Some(&size), "closing signs");
         Self { folder, size, signed, older }
+    }
+
+    /// The same with tools pinned at its end, some of them twice.
+    pub(super) fn with_pins(mut self) -> Self {
+        let database = self.folder.path().join("ledger.db");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let writing = Writing::to(&database).await;
+            let chronicle = LedgerChronicle::new(writing.store.clone());
+            for (server, by, version) in [
+                ("github", PinnedBy::FirstSight, 1),
+                ("files", PinnedBy::FirstSight, 1),
+                ("github", PinnedBy::Accepted, 2),
+            ] {
+                let tools = (0..5 * version).map(|tool| (format!("tool_{tool}"), Hash([version; 32])));
+                let tools = tools.collect();
+                chronicle.pin(CallId(Uuid::now_v7()), server, tools, by).await.unwrap();
+            }
+            writing.close().await;
+        });
+        self.size = Reader::open(&Paths::beside(&database)).unwrap().extent().unwrap().1;
+        self.signed.push(self.size);
+        self
     }
 
     /// The largest signed size that is not above `index`: all that the checkpoints can say of it.

@@ -11,7 +11,7 @@ fn no_random_edit_is_missed() {
     let (edits, seed) = (if is_full() { 10_000 } else { 300 }, seed());
     println!("seed {seed}: set COLIBRI_SEED to it to see the same edits again");
     // One complete subtree is enough, and the less there is, the more often each row has its turn.
-    let ledger = Ledger::build(140);
+    let ledger = Ledger::build(140).with_pins();
     let copy = ledger.copy();
     let mut dice = Dice(seed);
     for number in 0..edits {
@@ -34,11 +34,12 @@ fn no_random_edit_is_missed() {
 
 /// Tables, and whether removing a row is a change at all: a body may be erased, and a checkpoint is
 /// kept in the file too.
-const TABLES: [(&str, bool); 6] = [
+const TABLES: [(&str, bool); 7] = [
     ("record", true),
     ("log", true),
     ("subtree", true),
     ("call", true),
+    ("tool_pin", true),
     ("checkpoint", false),
     ("body", false),
 ];

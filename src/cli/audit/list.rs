@@ -19,6 +19,10 @@ const OUTCOMES: [&str; 7] = ["running", "ok", "error", "rejected", "timeout", "c
 /// How much of a name that a client chose is listed; `audit show` has the rest.
 const NAME_CHARS_MAX: usize = 60;
 
+/// What a line says of a record, as far as the record has it.
+const BRIEFLY: [&str; 11] =
+    ["server", "tool", "outcome", "code", "by", "from", "to", "limit", "how", "message", "reason"];
+
 /// Records read at once.
 const RANGE_RECORDS: u64 = 1024;
 
@@ -145,8 +149,14 @@ fn brief(row: &RecordRow) -> String {
     let record: Value = serde_json::from_str(&row.bytes).unwrap_or_default();
     let text = |value: &Value| value.as_str().map(|text| out::head(text, NAME_CHARS_MAX));
     let facts = &record["facts"];
-    let about =
-        ["tool", "outcome", "code"].iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");
+    let about = BRIEFLY.iter().filter_map(|key| text(&facts[key])).collect::<Vec<_>>().join(" ");
+    // Of what is a list, how long it is.
+    let lists = ["tools", "layers", "servers"].iter().filter_map(|key| {
+        let listed = facts[*key].as_array()?.len() as u64;
+        let all = facts["server_count"].as_u64().filter(|_| *key == "servers");
+        Some(format!(" {} {key}", all.unwrap_or(listed)))
+    });
+    let about = about + &lists.collect::<String>();
     let call = facts["sequence_no"].as_u64().map(|number| format!("call {number} ")).unwrap_or_default();
     let (at, event) = (text(&record["at"]).unwrap_or_default(), text(&record["event"]).unwrap_or_default());
     out::visible(&format!("{:>8}  {at}  {event:<12} {call}{about}", row.index))

@@ -80,6 +80,7 @@ impl Walk<'_> {
                 self.breaks(size, format!("there are {found} {what}, and the records tell of {expected}"));
             }
         }
+        self.check_pin_rows(head.log)?;
         self.check_strays(head.log)?;
         self.check_schema()
     }
