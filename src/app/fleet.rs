@@ -21,11 +21,11 @@ use crate::fleet::roster::{Common, Fleet, Member, Plan, Registry, Start, Terms, 
 use crate::fleet::supervisor::{Probe, Settings};
 use crate::mcp::request::Client;
 use crate::serve::Front;
-use crate::store::Store;
+use crate::store::{LedgerChronicle, Store};
 
 use super::confine::policy_for;
 use super::oauth::oauth;
-use super::reach::{Families, identity, opener};
+use super::reach::{Families, identity, key, opener};
 use super::server::Berth;
 
 /// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
@@ -44,6 +44,7 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
         clock: Arc::clone(&berth.clock),
         health: berth.health,
         bus: Bus::new(berth.clock),
+        chronicle: Arc::new(LedgerChronicle::new(store.clone())),
         logger: logger.clone(),
         registry: Registry::default(),
     };
@@ -133,7 +134,8 @@ fn ready(
         idle_close: Some(configured.idle_close.duration()),
         client: Arc::new(client),
         memory: Some(Arc::new(Families::new(store.clone(), configured))),
-        remembered: None,
+        key: Some(key(configured)),
+        pin_enforced: configured.pin == Strictness::Enforce,
         face: Some(Arc::new(front.clone())),
     };
     Ok(Member { identity: identity(configured), settings, terms: terms(configured)? })
@@ -170,7 +172,6 @@ fn terms(configured: &ServerConfig) -> Result<Terms, String> {
 fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
     let asked = [
         (configured.isolation != Isolation::Shared, "`isolation` other than `shared`"),
-        (configured.pin == Strictness::Enforce, "`pin: \"enforce\"`"),
         (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
         (configured.env_file.is_some(), "`envFile`"),
         (configured.required, "`required`"),

@@ -72,7 +72,7 @@ impl Memory for Families {
 }
 
 /// One effective configuration. What is secret in it is masked before it is hashed.
-fn key(server: &ServerConfig) -> Hash {
+pub(super) fn key(server: &ServerConfig) -> Hash {
     let written = serde_json::to_vec(server).expect("a configuration always serialises");
     Hash(Sha256::digest(written).into())
 }

@@ -40,6 +40,9 @@ const INSTRUCTIONS: &str = "colibri runs your tools, and keeps a record of every
 /// How long servers may take to end. Clients kill a colibri that takes much longer, and its ledger comes after.
 const SERVERS_GRACE: Duration = Duration::from_millis(1200);
 
+/// How long a client waits, at most, for the lists that servers had in another run.
+const RECALL_WITHIN: Duration = Duration::from_millis(300);
+
 /// The default of `COLIBRI_STARTUP_TIMEOUT_MS`.
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -419,6 +422,9 @@ impl Server {
         };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits, front };
         let serving = serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone());
+        if let Some(fleet) = &fleet {
+            let _ = tokio::time::timeout(RECALL_WITHIN, fleet.recalled()).await;
+        }
         let attached = fleet.as_ref().map(Fleet::attach);
         Ok(tokio::spawn(async move {
             let ended = serving.await;

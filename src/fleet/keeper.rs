@@ -3,17 +3,15 @@
 //! Owns: the published catalog, its number, the facts for `server_health`, and the events of changed lists.
 //! Must not know: how a server is reached, or who asks for the catalog.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::select_all;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::domain::event::{Diff, News};
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Health;
-use crate::domain::merkle::Hash;
 
 use super::bus::episode;
 use super::catalog::{Catalog, Compiler, Source};
@@ -95,7 +93,7 @@ impl Keeper {
         let news = match before {
             Some(before) if Arc::ptr_eq(&before, offered) => return,
             Some(before) => {
-                let diff = Diff::between(&digests(&before), &digests(offered));
+                let diff = Diff::between(&before.digests, &offered.digests);
                 if diff.is_empty() {
                     return;
                 }
@@ -130,9 +128,4 @@ async fn any<F: Future + Unpin>(changes: Vec<F>) {
         std::future::pending::<()>().await;
     }
     select_all(changes).await;
-}
-
-fn digests(offered: &Offered) -> BTreeMap<&str, Hash> {
-    let digest = |text: &str| Hash(Sha256::digest(text).into());
-    offered.tools.tools.iter().map(|tool| (tool.name.as_str(), digest(tool.definition.get()))).collect()
 }

@@ -52,6 +52,21 @@ pub struct Tools {
 }
 
 impl Tools {
+    /// Tools that were listed in another run. One that could not be called is left out: somebody changed it.
+    pub(super) fn remembered(definitions: Vec<Box<RawValue>>) -> Self {
+        #[derive(Deserialize)]
+        struct Callable {
+            name: String,
+            #[serde(rename = "inputSchema")]
+            schema: Box<RawValue>,
+        }
+        let tool = |definition: Box<RawValue>| {
+            let Callable { name, schema } = serde_json::from_str(definition.get()).ok()?;
+            schema.get().starts_with('{').then_some(Tool { name, definition })
+        };
+        Self { tools: definitions.into_iter().filter_map(tool).collect(), left_out: Vec::new() }
+    }
+
     /// The tool of that name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.name == name)

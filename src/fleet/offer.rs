@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::merkle::Hash;
@@ -27,12 +28,15 @@ pub struct Offered {
     pub instructions: Option<String>,
     /// What else it can do.
     pub abilities: Abilities,
+    /// By tool: the digest of its definition.
+    pub digests: BTreeMap<String, Hash>,
     /// Tools that cannot be called until their new definition is accepted: what was pinned, what was found.
     pub withheld: BTreeMap<String, (Hash, Hash)>,
 }
 
 /// What a server's capabilities say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the protocol has as many")]
 pub struct Abilities {
     /// It has resources.

@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::domain::audit::AuditError;
+use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Phase;
@@ -23,13 +25,15 @@ use crate::domain::log::Logger;
 use crate::domain::merkle::Hash;
 use crate::domain::names::{Naming, split};
 use crate::domain::nearest::nearest;
+use crate::domain::pin::PinnedBy;
 use crate::domain::provider::{ProviderError, Rule};
 use crate::domain::queue::Bounds;
 
-use super::bus::Bus;
+use super::bus::{Bus, episode};
 use super::catalog::{Catalog, Compiler, Proxied};
 use super::keeper::Keeper;
 use super::queues::Queues;
+use super::scribe::Scribe;
 use super::supervisor::{Status, Supervised, Surroundings};
 use super::tally::Tally;
 
@@ -62,6 +66,8 @@ pub struct Common {
     pub health: watch::Sender<Vec<ServerFacts>>,
     /// Where it is told what happens.
     pub bus: Bus,
+    /// What is remembered, and put on record.
+    pub chronicle: Arc<dyn Chronicle>,
     /// Where lines for people go.
     pub logger: Logger,
     /// Connections that others may join; a fleet of its own by default.
@@ -155,9 +161,13 @@ impl Fleet {
             bus,
             logger,
             registry,
+            chronicle,
         } = common;
         let queues = Queues::new(plan.queues, Arc::clone(&clock));
-        let surroundings = Surroundings { clock, logger, bus };
+        let (scribe, writing) = Scribe::new(Arc::clone(&chronicle), logger.clone());
+        // Not a task of the fleet: what its end is worth is put on record too.
+        tokio::spawn(writing);
+        let surroundings = Surroundings { clock, logger, bus, chronicle, scribe };
         let ships = watch::Sender::new(Arc::default());
         let compiler = Compiler::new(naming, name_chars_max, reserved);
         let (keeper, catalog, changes) =
@@ -262,6 +272,35 @@ impl Fleet {
     /// The queues.
     pub fn queues(&self) -> &Queues {
         &self.0.queues
+    }
+
+    /// Returns when it is known what each server offered in another run, and the catalog shows it.
+    pub async fn recalled(&self) {
+        let ships = self.ships();
+        for ship in &ships.list {
+            let _ = ship.status().wait_for(|status| status.recalled).await;
+        }
+        let shows_all = |catalog: &Arc<Catalog>| {
+            ships.list.iter().all(|ship| catalog.knows(&ship.slug, &ship.status().borrow().offered))
+        };
+        let _ = self.0.catalog.clone().wait_for(shows_all).await;
+    }
+
+    /// Accepts the definitions that tools of a server have now: those named, or all that wait for it. Gives the
+    /// tools that were accepted.
+    pub async fn accept(&self, slug: &str, tools: &[String]) -> Result<Vec<String>, AuditError> {
+        let ships = self.ships();
+        let Some(ship) = ships.get(slug) else { return Ok(Vec::new()) };
+        let offered = Arc::clone(&ship.status().borrow().offered);
+        let is_meant = |tool: &str| tools.is_empty() || tools.iter().any(|meant| meant == tool);
+        let waiting = offered.withheld.iter().filter(|(tool, _)| is_meant(tool));
+        let accepted: Vec<(String, Hash)> =
+            waiting.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
+        let names = accepted.iter().map(|(tool, _)| tool.clone()).collect();
+        let chronicle = &self.0.common.surroundings.chronicle;
+        chronicle.pin(episode(), &ship.name, accepted, PinnedBy::Accepted).await?;
+        ship.supervised.list_again().await;
+        Ok(names)
     }
 
     /// What a name comes to. A server that has never listed its tools in this run, because it is starting or waits

@@ -15,16 +15,19 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::face::Face;
 use crate::domain::life::{Generation, Policy, State};
 use crate::domain::log::Logger;
+use crate::domain::merkle::Hash;
 use crate::mcp::request::Client;
 
 use super::bus::Bus;
 use super::era::Memory;
 use super::link::Opener;
 use super::offer::Offered;
+use super::scribe::Scribe;
 use super::session::Session;
 
 use listener::Listener;
@@ -56,8 +59,10 @@ pub struct Settings {
     pub client: Arc<Client>,
     /// What it spoke the last time.
     pub memory: Option<Arc<dyn Memory>>,
-    /// What it offered the last time, until it says so itself.
-    pub remembered: Option<Offered>,
+    /// What its offer is remembered by, from one run to the next.
+    pub key: Option<Hash>,
+    /// Whether a tool whose definition changed is withheld until it is accepted.
+    pub pin_enforced: bool,
     /// The client: hears what the server tells, but for its lists, and is asked on its behalf.
     pub face: Option<Arc<dyn Face>>,
 }
@@ -80,6 +85,10 @@ pub struct Surroundings {
     pub logger: Logger,
     /// Where it is told what happens.
     pub bus: Bus,
+    /// What is remembered, and put on record.
+    pub chronicle: Arc<dyn Chronicle>,
+    /// Where facts go that nobody waits for.
+    pub(super) scribe: Scribe,
 }
 
 /// A connection that serves calls.
@@ -100,6 +109,8 @@ pub struct Status {
     pub live: Option<Live>,
     /// What it listed last: on this connection, the one before, or in another run.
     pub offered: Arc<Offered>,
+    /// Whether it is known what it offered in another run.
+    pub recalled: bool,
     /// How often it has been connected; until the first time, what it offers is what it offered in another run.
     pub connects: u64,
 }
@@ -130,21 +141,16 @@ enum Request {
 impl Supervised {
     /// Starts the task. Nothing is connected before [`Supervised::want`]. `held_by` counts clients that hold
     /// it as long as they are there; without it only calls do.
-    pub fn start(
-        mut settings: Settings,
-        surroundings: Surroundings,
-        held_by: Option<Arc<AtomicUsize>>,
-    ) -> Self {
+    pub fn start(settings: Settings, surroundings: Surroundings, held_by: Option<Arc<AtomicUsize>>) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
-        let offered = Arc::new(settings.remembered.take().unwrap_or_default());
-        let status = Status { state: State::new(), live: None, offered: Arc::clone(&offered), connects: 0 };
+        let (state, offered) = (State::new(), Arc::default());
+        let status = Status { state, live: None, offered, recalled: false, connects: 0 };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);
         let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
         let handler = Arc::new(Listener { slug, requests: requests.downgrade(), face, asking });
-        let supervisor =
-            Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage), offered);
+        let supervisor = Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage));
         tokio::spawn(supervisor.run());
         Self(Arc::new(Handle { requests, status, usage, asking: asked, members: AtomicUsize::new(1) }))
     }

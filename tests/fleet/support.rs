@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::domain::audit::{CallId, Pending};
+use colibri::domain::chronicle::NoChronicle;
 use colibri::domain::clock::{Clock, Moment, Timestamp};
 use colibri::domain::filter::Filter;
 use colibri::domain::health::ServerFacts;
@@ -226,7 +227,8 @@ pub(super) fn member(name: &str, server: &Scripted) -> Member {
         idle_close: None,
         client: Arc::new(client),
         memory: None,
-        remembered: None,
+        key: None,
+        pin_enforced: false,
         face: None,
     };
     let terms = Terms {
@@ -272,6 +274,7 @@ pub(super) fn planned(plan: Plan) -> Watched {
         clock: Arc::clone(&clock),
         health: publish,
         bus: Bus::new(Arc::clone(&clock)),
+        chronicle: Arc::new(NoChronicle),
         logger: Logger::silent(),
         registry: Registry::default(),
     };

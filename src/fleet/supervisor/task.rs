@@ -2,24 +2,33 @@
 
 use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::domain::audit::CallId;
+use crate::domain::chronicle::Fact;
 use crate::domain::event::News as Told;
 use crate::domain::life::{Duty, Event, Failure, Generation, Phase, State};
 use crate::fleet::bus::episode;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Handler;
+use crate::fleet::inspect::Inspector;
 use crate::fleet::listing;
 use crate::fleet::offer::Offered;
+use crate::fleet::remembered;
 use crate::fleet::session::Session;
 
-use super::work::{close, connect, dice, lasting, probe, reason};
+use super::work::{Inspection, close, connect, dice, lasting, probe, reason};
 use super::{Live, Request, Settings, Status, Surroundings, Usage};
+
+/// How long the store may take to say what a server offered in another run.
+const RECALL_WITHIN: Duration = Duration::from_secs(2);
+
+/// States that are worth a record. What leads from one to the next is told as an event alone.
+const ON_RECORD: [&str; 5] = ["ready", "restarting", "backoff", "exhausted", "blocked"];
 
 /// Between two readings of a list that keeps changing. A server that says so on and on is not believed more
 /// often than this.
@@ -37,6 +46,7 @@ enum News {
 type Work = Pin<Box<dyn Future<Output = News> + Send>>;
 
 pub(super) struct Supervisor {
+    inspector: Arc<Inspector>,
     settings: Arc<Settings>,
     surroundings: Surroundings,
     handler: Arc<dyn Handler>,
@@ -51,6 +61,7 @@ pub(super) struct Supervisor {
     work: Option<Work>,
     live: Option<Live>,
     offered: Arc<Offered>,
+    recalled: bool,
     connects: u64,
     /// When it was listed last.
     listed_at: Instant,
@@ -66,9 +77,18 @@ impl Supervisor {
         publish: watch::Sender<Arc<Status>>,
         inbox: mpsc::Receiver<Request>,
         usage: Arc<Usage>,
-        offered: Arc<Offered>,
     ) -> Self {
+        let inspector = Inspector {
+            name: Arc::clone(&settings.name),
+            slug: Arc::clone(&settings.slug),
+            enforces: settings.pin_enforced,
+            key: settings.key,
+            chronicle: Arc::clone(&surroundings.chronicle),
+            bus: surroundings.bus.clone(),
+            told: Mutex::default(),
+        };
         Self {
+            inspector: Arc::new(inspector),
             settings: Arc::new(settings),
             surroundings,
             handler,
@@ -80,7 +100,8 @@ impl Supervisor {
             duty: Duty::Rest,
             work: None,
             live: None,
-            offered,
+            offered: Arc::default(),
+            recalled: false,
             connects: 0,
             listed_at: Instant::now(),
             list_is_stale: false,
@@ -89,6 +110,7 @@ impl Supervisor {
 
     /// Wait, decide, act.
     pub(super) async fn run(mut self) {
+        self.recall().await;
         loop {
             self.take_up_duty();
             self.publish();
@@ -101,6 +123,16 @@ impl Supervisor {
             self.tell(&before);
             self.log_change(&before);
         }
+    }
+
+    /// What it offered in another run, until it says itself.
+    async fn recall(&mut self) {
+        if let Some(key) = self.settings.key {
+            let raw = timeout(RECALL_WITHIN, self.surroundings.chronicle.recall(key)).await;
+            let offered = raw.ok().flatten().and_then(|raw| remembered::decode(&raw));
+            self.offered = offered.map(Arc::new).unwrap_or_default();
+        }
+        self.recalled = true;
     }
 
     /// The only waiting a supervisor does. `None` if what came changes nothing of its life.
@@ -207,11 +239,12 @@ impl Supervisor {
         self.list_is_stale = false;
         let (old, settings) = (self.live.take(), Arc::clone(&self.settings));
         let (handler, logger) = (Arc::clone(&self.handler), self.surroundings.logger.clone());
+        let look = self.inspection();
         Box::pin(async move {
             close(old).await;
             // Never two of them at once, whatever was given up half-way.
             settings.opener.settled().await;
-            News::Connected(generation, connect(&settings, handler, logger).await)
+            News::Connected(generation, connect(&settings, handler, logger, look).await)
         })
     }
 
@@ -225,6 +258,11 @@ impl Supervisor {
         })
     }
 
+    fn inspection(&self) -> Inspection {
+        let (inspector, before) = (Arc::clone(&self.inspector), Arc::clone(&self.offered));
+        Inspection { inspector, before, episode: self.episode }
+    }
+
     fn probe(&self, generation: Generation, live: Live) -> Work {
         let settings = Arc::clone(&self.settings);
         Box::pin(async move { News::Probed(generation, probe(&settings, &live.session).await) })
@@ -232,16 +270,26 @@ impl Supervisor {
 
     fn list_again(&self, live: Live) -> Work {
         let (deadline, not_before) = (self.settings.connect_timeout, self.listed_at + LIST_PAUSE);
+        let look = self.inspection();
         Box::pin(async move {
             sleep_until(not_before).await;
-            News::Listed(listing::offer(&live.session, deadline).await)
+            News::Listed(match listing::offer(&live.session, deadline).await {
+                Ok(offered) => look.at(offered).await,
+                Err(cause) => Err(cause),
+            })
         })
     }
 
     fn publish(&self) {
         let live = self.live.clone().filter(|_| matches!(self.duty, Duty::Serve(_) | Duty::Probe(_)));
         let (state, offered) = (self.state.clone(), Arc::clone(&self.offered));
-        self.publish.send_replace(Arc::new(Status { state, live, offered, connects: self.connects }));
+        self.publish.send_replace(Arc::new(Status {
+            state,
+            live,
+            offered,
+            recalled: self.recalled,
+            connects: self.connects,
+        }));
     }
 
     /// What has changed, to whoever listens.
@@ -250,6 +298,12 @@ impl Supervisor {
             self.episode = episode();
         }
         for news in Told::of_change(before, &self.state, self.surroundings.clock.now()) {
+            if let Told::StateChanged { from, to, reason } = &news
+                && ON_RECORD.contains(to)
+            {
+                let (server, reason) = (self.settings.name.to_string(), reason.clone());
+                self.surroundings.scribe.put(self.episode, Fact::ServerState { server, from, to, reason });
+            }
             self.surroundings.bus.tell(&self.settings.slug, self.episode, news);
         }
     }

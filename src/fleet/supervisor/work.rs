@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use crate::domain::audit::CallId;
 use crate::domain::ledger::clip;
 use crate::domain::life::Lasting;
 use crate::domain::log::Logger;
@@ -15,6 +16,7 @@ use super::{Live, Probe, Settings};
 use crate::fleet::era::{Era, Parties, introduce};
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Handler;
+use crate::fleet::inspect::Inspector;
 use crate::fleet::listing;
 use crate::fleet::offer::Offered;
 use crate::fleet::session::{Request as Ask, Session};
@@ -22,18 +24,36 @@ use crate::fleet::session::{Request as Ask, Session};
 /// How long a server that starts with colibri waits for a client to say what it can do.
 const INTRODUCTION_WAIT: Duration = Duration::from_secs(1);
 
+/// A look at what a server offers, before anybody sees it.
+pub(super) struct Inspection {
+    pub(super) inspector: Arc<Inspector>,
+    pub(super) before: Arc<Offered>,
+    pub(super) episode: CallId,
+}
+
+impl Inspection {
+    pub(super) async fn at(&self, offered: Offered) -> Result<Offered, Cause> {
+        self.inspector.inspect(offered, &self.before, self.episode).await
+    }
+}
+
 /// Connects, and is not done before the tools are listed: a server without tools is not well.
 pub(super) async fn connect(
     settings: &Settings,
     handler: Arc<dyn Handler>,
     logger: Logger,
+    look: Inspection,
 ) -> Result<(Session, Offered), Cause> {
     let client = client(settings).await;
     let until = Instant::now() + settings.connect_timeout;
     let Settings { opener, memory, .. } = settings;
     let parties = Parties { opener: opener.as_ref(), client, handler, logger, memory: memory.clone() };
     let session = introduce(parties, Era::Auto, settings.connect_timeout).await?;
-    match listing::offer(&session, until.saturating_duration_since(Instant::now())).await {
+    let offered = match listing::offer(&session, until.saturating_duration_since(Instant::now())).await {
+        Ok(offered) => look.at(offered).await,
+        Err(cause) => Err(cause),
+    };
+    match offered {
         Ok(offered) => {
             set_log_level(settings, &session, &offered).await;
             Ok((session, offered))
