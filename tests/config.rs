@@ -1,6 +1,8 @@
 //! Stories of the configuration: which value counts, and how a mistake is told.
 
+mod env_file;
 mod servers;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

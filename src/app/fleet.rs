@@ -49,9 +49,7 @@ fn member(server: &Server, loaded: &Loaded, store: &Store, logger: &Logger) -> O
     let configured = match &server.state {
         State::Ready(configured) if server.trusted => configured,
         State::Ready(_) => {
-            logger.warn(format_args!(
-                "[mcp:{name}] not started: its file was found in the working directory and is not trusted"
-            ));
+            logger.warn(format_args!("[mcp:{name}] not started: {}", server.distrust().unwrap_or_default()));
             return None;
         }
         State::Disabled { reason, broken: true } => {
@@ -116,7 +114,6 @@ fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
         (!configured.shared, "`shared: false`"),
         (configured.pin == Strictness::Enforce, "`pin: \"enforce\"`"),
         (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
-        (configured.env_file.is_some(), "`envFile`"),
         (configured.required, "`required`"),
         (configured.queue != "default", "`queue`"),
     ];

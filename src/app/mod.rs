@@ -11,6 +11,7 @@ mod oauth;
 mod reach;
 mod run;
 mod server;
+mod watch;
 
 pub use clock::SystemClock;
 pub use confine::{own_places, policy_for};
@@ -18,3 +19,4 @@ pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Berth, Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};
+pub use watch::{WATCH_INTERVAL, watch};
