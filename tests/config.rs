@@ -1,5 +1,6 @@
 //! Stories of the configuration: which value counts, and how a mistake is told.
 
+mod edit;
 mod env_file;
 mod servers;
 mod trust;

@@ -55,6 +55,8 @@ impl Editor {
             })?,
         };
         let record = TrustRecord::find(flags, &around.env, &around.cwd, around.home.as_deref());
+        // Another's change is one with the trust it hands on; half of it would look like a stranger's.
+        let _alone = hold_folder_of(&std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone())).ok();
         let (place, bytes) = match std::fs::canonicalize(&path) {
             Ok(place) => {
                 (place.clone(), Some(files::read(&place, FILE_BYTES_MAX).map_err(unreadable(&path))?))
