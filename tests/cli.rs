@@ -4,7 +4,9 @@
 mod ledger;
 mod messages;
 mod servers;
+mod servers_file;
 mod terminal;
+mod trust;
 
 use crate::hostile::child::Home;
 

@@ -1,6 +1,9 @@
 //! Stories of the configuration: which value counts, and how a mistake is told.
 
+mod edit;
+mod env_file;
 mod servers;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

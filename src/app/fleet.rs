@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::config::{
     self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, Server, ServerConfig, State,
     Strictness,
 };
+use crate::domain::audit::CallId;
+use crate::domain::chronicle::{Chronicle, Fact};
 use crate::domain::filter::Filter;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::{Delays, Policy, Restart};
@@ -25,17 +29,41 @@ use crate::store::{LedgerChronicle, Store};
 
 use super::confine::policy_for;
 use super::oauth::oauth;
-use super::reach::{Families, identity, key, opener};
+use super::reach::{Families, key, opener};
 use super::server::Berth;
+
+/// States of servers that are configured and not used.
+const BROKEN: &str = "broken";
+const DISABLED: &str = "disabled";
+
+/// Where servers are made ready: what a plan is made with, now and when the configuration changes.
+pub(super) struct Yard {
+    store: Store,
+    front: Front,
+    chronicle: Arc<LedgerChronicle>,
+    logger: Logger,
+    /// Under which configurations are compared.
+    key: [u8; 32],
+}
 
 /// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
 /// for a server.
-pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logger) -> Option<Fleet> {
+pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logger) -> Option<(Fleet, Yard)> {
     let config = &loaded.config;
     if config.mode == Mode::Minimal {
         return None;
     }
-    let plan = plan(loaded, store, &berth.front, logger);
+    let mut key = [0; 32];
+    // Without randomness a comparison in memory is as good as before.
+    let _ = getrandom::fill(&mut key);
+    let chronicle = Arc::new(LedgerChronicle::new(store.clone()));
+    let yard = Yard {
+        store: store.clone(),
+        front: berth.front,
+        chronicle: Arc::clone(&chronicle),
+        logger: logger.clone(),
+        key,
+    };
     let common = Common {
         init_concurrency: config.init_concurrency,
         naming: config.naming,
@@ -44,101 +72,107 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
         clock: Arc::clone(&berth.clock),
         health: berth.health,
         bus: Bus::new(berth.clock),
-        chronicle: Arc::new(LedgerChronicle::new(store.clone())),
+        chronicle,
         logger: logger.clone(),
         registry: Registry::default(),
     };
-    Some(Fleet::start(plan, common))
+    Some((Fleet::start(yard.plan(loaded), common), yard))
 }
 
-/// What the configuration asks of the fleet.
-fn plan(loaded: &Loaded, store: &Store, front: &Front, logger: &Logger) -> Plan {
-    let mut plan = Plan::default();
-    for server in &loaded.config.servers {
-        match member(server, loaded, store, front, logger) {
-            Ok(member) => plan.members.push(member),
-            Err(absent) => plan.absent.push(absent),
+impl Yard {
+    /// What the configuration asks of the fleet.
+    pub(super) fn plan(&self, loaded: &Loaded) -> Plan {
+        let mut plan = Plan::default();
+        for server in &loaded.config.servers {
+            match self.member(server, loaded) {
+                Ok(member) => plan.members.push(member),
+                Err(absent) => {
+                    // What ran goes on as it was: a mistake in the file ends nothing.
+                    if absent.state == BROKEN {
+                        plan.kept.push(server.slug.as_str().into());
+                    }
+                    plan.absent.push(absent);
+                }
+            }
         }
+        let bounds = |queue: &Queue| Bounds {
+            concurrent: queue.concurrent as usize,
+            max_waiting: queue.max_waiting as usize,
+            max_wait: queue.max_wait.duration(),
+        };
+        plan.queues =
+            loaded.config.queues.iter().map(|(name, queue)| (name.as_str().into(), bounds(queue))).collect();
+        plan
     }
-    let bounds = |queue: &Queue| Bounds {
-        concurrent: queue.concurrent as usize,
-        max_waiting: queue.max_waiting as usize,
-        max_wait: queue.max_wait.duration(),
-    };
-    plan.queues =
-        loaded.config.queues.iter().map(|(name, queue)| (name.as_str().into(), bounds(queue))).collect();
-    plan
-}
 
-/// The server as a member, or why it is none.
-fn member(
-    server: &Server,
-    loaded: &Loaded,
-    store: &Store,
-    front: &Front,
-    logger: &Logger,
-) -> Result<Member, ServerFacts> {
-    let absent = |state: &'static str, is_down: bool, trouble: String| {
-        let facts =
-            ServerFacts { name: server.name.clone(), state, is_down, tools: 0, trouble: Some(trouble) };
-        if is_down {
-            let trouble = facts.trouble.as_deref().unwrap_or_default();
-            logger.warn(format_args!("[mcp:{}] not started: {trouble}", server.name));
+    /// Puts on record which configuration counts from now on.
+    pub(super) async fn record(&self, loaded: &Loaded) {
+        let files =
+            loaded.files.iter().filter_map(|file| Some((file.path.display().to_string(), file.digest?)));
+        let servers = loaded.config.servers.iter().filter(|server| matches!(server.state, State::Ready(_)));
+        let fact = Fact::ConfigurationLoaded {
+            files: files.collect(),
+            servers: servers.map(|server| server.name.clone()).collect(),
+        };
+        if let Err(error) = self.chronicle.put(CallId(Uuid::now_v7()), fact).await {
+            self.logger.error(format_args!("[colibri] the configuration is not on record: {error}"));
         }
-        facts
-    };
-    let broken = |reason: String| absent("broken", true, reason);
-    match &server.state {
-        State::Ready(configured) if server.trusted => {
-            ready(server, configured, loaded, store, front, logger).map_err(broken)
-        }
-        State::Ready(_) => {
-            let reason = "its file was found in the working directory and is not trusted";
-            Err(absent("untrusted", true, reason.to_owned()))
-        }
-        State::Disabled { reason, broken: true } => Err(broken(reason.clone())),
-        State::Disabled { reason, broken: false } => Err(absent("disabled", false, reason.clone())),
     }
-}
 
-fn ready(
-    server: &Server,
-    configured: &ServerConfig,
-    loaded: &Loaded,
-    store: &Store,
-    front: &Front,
-    logger: &Logger,
-) -> Result<Member, String> {
-    if let Some(promise) = not_kept_yet(configured) {
-        return Err(format!("{promise} is not built yet, and colibri does not promise what it cannot hold"));
+    /// The server as a member, or why it is none.
+    fn member(&self, server: &Server, loaded: &Loaded) -> Result<Member, ServerFacts> {
+        let absent = |state: &'static str, is_down: bool, trouble: String| {
+            if state != DISABLED {
+                self.logger.warn(format_args!("[mcp:{}] not started: {trouble}", server.name));
+            }
+            ServerFacts { name: server.name.clone(), state, is_down, tools: 0, trouble: Some(trouble) }
+        };
+        let broken = |reason: String| absent(BROKEN, true, reason);
+        match &server.state {
+            State::Ready(configured) if server.trusted => {
+                self.ready(server, configured, loaded).map_err(broken)
+            }
+            State::Ready(_) => Err(absent("untrusted", false, server.distrust().unwrap_or_default())),
+            State::Disabled { reason, broken: true } => Err(broken(reason.clone())),
+            State::Disabled { reason, broken: false } => Err(absent(DISABLED, false, reason.clone())),
+        }
     }
-    let credentials = credentials(server, configured, &loaded.config, logger);
-    let confined = policy_for(server, configured, loaded)?;
-    let opener = opener(configured, credentials, confined).map_err(|cause| cause.to_string())?;
-    let client = Client {
-        name: "colibri".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        capabilities: serde_json::json!({}),
-    };
-    let settings = Settings {
-        name: server.name.as_str().into(),
-        slug: server.slug.as_str().into(),
-        opener,
-        policy: life_of(configured),
-        probe: match configured.health_probe {
-            HealthProbe::Ping => Probe::Ping,
-            HealthProbe::ListTools => Probe::ListTools,
-        },
-        probe_timeout: configured.probe_timeout.duration(),
-        connect_timeout: configured.connect_timeout.duration(),
-        idle_close: Some(configured.idle_close.duration()),
-        client: Arc::new(client),
-        memory: Some(Arc::new(Families::new(store.clone(), configured))),
-        key: Some(key(configured)),
-        pin_enforced: configured.pin == Strictness::Enforce,
-        face: Some(Arc::new(front.clone())),
-    };
-    Ok(Member { identity: identity(configured), settings, terms: terms(configured)? })
+
+    fn ready(&self, server: &Server, configured: &ServerConfig, loaded: &Loaded) -> Result<Member, String> {
+        if let Some(promise) = not_kept_yet(configured) {
+            return Err(format!(
+                "{promise} is not built yet, and colibri does not promise what it cannot hold"
+            ));
+        }
+        let credentials = credentials(server, configured, &loaded.config, &self.logger);
+        let confined = policy_for(server, configured, loaded)?;
+        let opener = opener(configured, credentials, confined).map_err(|cause| cause.to_string())?;
+        let client = Client {
+            name: "colibri".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            capabilities: serde_json::json!({}),
+        };
+        let settings = Settings {
+            name: server.name.as_str().into(),
+            slug: server.slug.as_str().into(),
+            opener,
+            policy: life_of(configured),
+            probe: match configured.health_probe {
+                HealthProbe::Ping => Probe::Ping,
+                HealthProbe::ListTools => Probe::ListTools,
+            },
+            probe_timeout: configured.probe_timeout.duration(),
+            connect_timeout: configured.connect_timeout.duration(),
+            idle_close: Some(configured.idle_close.duration()),
+            client: Arc::new(client),
+            memory: Some(Arc::new(Families::new(self.store.clone(), configured))),
+            key: Some(key(configured)),
+            pin_enforced: configured.pin == Strictness::Enforce,
+            face: Some(Arc::new(self.front.clone())),
+        };
+        let identity = configured.identity(&self.key).in_memory();
+        Ok(Member { identity, settings, terms: terms(configured)? })
+    }
 }
 
 fn terms(configured: &ServerConfig) -> Result<Terms, String> {
@@ -173,7 +207,6 @@ fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
     let asked = [
         (configured.isolation != Isolation::Shared, "`isolation` other than `shared`"),
         (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
-        (configured.env_file.is_some(), "`envFile`"),
         (configured.required, "`required`"),
     ];
     asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))

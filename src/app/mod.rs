@@ -9,12 +9,16 @@ mod fleet;
 mod handlers;
 mod oauth;
 mod reach;
+mod reload;
 mod run;
 mod server;
+mod watch;
 
 pub use clock::SystemClock;
 pub use confine::{own_places, policy_for};
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
+pub use reload::Load;
 pub use run::{RunError, calls, ready, serve, store_options};
 pub use server::{Berth, Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};
+pub use watch::{WATCH_INTERVAL, watch};

@@ -77,18 +77,6 @@ pub(super) fn key(server: &ServerConfig) -> Hash {
     Hash(Sha256::digest(written).into())
 }
 
-/// One effective configuration, secrets included. It stays in memory.
-pub(super) fn identity(server: &ServerConfig) -> Hash {
-    let mut digest = Sha256::new();
-    digest.update(serde_json::to_vec(server).expect("a configuration always serialises"));
-    let secrets = server.env.values().chain(server.headers.values()).chain(&server.oauth.client_secret);
-    for secret in secrets {
-        digest.update((secret.expose().len() as u64).to_be_bytes());
-        digest.update(secret.expose());
-    }
-    Hash(digest.finalize().into())
-}
-
 /// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
 /// header says who we are; a program runs under `policy`.
 pub fn opener(

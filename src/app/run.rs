@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{mpsc, oneshot};
+
 use crate::call::Calls;
 use crate::config::{self, Config, Loaded};
 use crate::domain::log::Logger;
@@ -11,7 +13,9 @@ use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
 
 use super::clock::SystemClock;
 use super::fleet;
+use super::reload::{self, Load, Reloader};
 use super::server::{Builder, Server, StartError};
+use super::watch::WATCH_INTERVAL;
 
 /// Why colibri did not run, or ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -38,17 +42,29 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 
 /// Serves one client on stdio until it leaves or a signal comes. Shutdown is start in reverse: the
 /// face first, the ledger last, since everybody above writes to it.
-pub async fn serve(loaded: &Loaded, logger: &Logger) -> Result<(), RunError> {
+/// `load` reads the configuration again when it may have changed.
+pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), RunError> {
     let config = &loaded.config;
     let (store, closing) = Store::open(store_options(config, logger))?;
     let behind = (loaded.clone(), store.clone(), logger.clone());
+    let (hand_over, mut handed) = oneshot::channel();
     let mut server = server(config, &store, logger)
-        .servers(move |berth| fleet::start(&behind.0, &behind.1, berth, &behind.2))
+        .servers(move |berth| {
+            let (fleet, yard) = fleet::start(&behind.0, &behind.1, berth, &behind.2)?;
+            let _ = hand_over.send((fleet.clone(), yard));
+            Some(fleet)
+        })
         .build();
     let outcome = match server.start().await {
         Ok(()) => ready(&store, config.startup_timeout).await,
         Err(error) => Err(error.into()),
     };
+    let (_ask_to_reload, asked) = mpsc::channel(reload::REQUESTS_MAX);
+    if let (Ok((fleet, yard)), Ok(())) = (handed.try_recv(), &outcome) {
+        let (current, logger) = (loaded.clone(), logger.clone());
+        let reloader = Reloader { load, yard, fleet, current, every: WATCH_INTERVAL, logger };
+        tokio::spawn(reloader.run(asked, server.stopper()));
+    }
     match &outcome {
         Ok(()) => drop(server.wait().await),
         Err(_) => server.stop().await,

@@ -126,7 +126,7 @@ fn target(server: &Server) -> Result<Option<Target<'_>>, Fault> {
     let configured = match &server.state {
         // What it says about secrets of the environment would be believed.
         State::Ready(_) if !server.trusted => {
-            return Err(unusable("its file was found here and is not trusted; name it with --config"));
+            return Err(unusable(&server.distrust().unwrap_or_default()));
         }
         State::Ready(configured) => configured,
         State::Disabled { reason, .. } => return Err(unusable(reason)),

@@ -93,10 +93,15 @@ fn configuration(loaded: &Loaded) -> Vec<Check> {
     let from = if found.is_empty() { "no file, all defaults".to_owned() } else { found.join(", ") };
     let mut checks = vec![Check::well("configuration", from)];
     checks.extend(loaded.warnings.iter().map(|warning| Check::ill("configuration", warning.line())));
-    checks.extend(loaded.config.servers.iter().filter_map(|server| match &server.state {
-        State::Ready(_) => None,
-        State::Disabled { reason, .. } => {
-            Some(Check::ill("server", format!("{} is disabled: {reason}", server.name)))
+    checks.extend(loaded.config.servers.iter().filter_map(|server| {
+        match &server.state {
+            // Not to start what nobody looked at is as it should be; a file that changed has its warning above.
+            State::Ready(_) => server
+                .distrust()
+                .map(|why| Check::well("server", format!("{} is not started: {why}", server.name))),
+            State::Disabled { reason, .. } => {
+                Some(Check::ill("server", format!("{} is disabled: {reason}", server.name)))
+            }
         }
     }));
     checks

@@ -16,11 +16,13 @@ mod probe;
 mod reach;
 mod run;
 mod serve;
+mod server;
 mod session;
 mod skill;
 mod task;
 mod thought;
 mod tools;
+mod trust;
 mod verify;
 mod version;
 
@@ -119,6 +121,12 @@ enum Command {
     /// Connect to an MCP server, and show what is there or what is wrong
     #[command(after_help = probe::EXAMPLES)]
     Probe(probe::Arguments),
+    /// Add and remove the servers of the configuration
+    #[command(subcommand, after_help = server::EXAMPLES)]
+    Server(server::Command),
+    /// Let files of a working directory start programs, once you have seen which
+    #[command(after_help = trust::EXAMPLES)]
+    Trust(trust::Arguments),
     /// Sign in to servers that want to know who you are
     #[command(subcommand, after_help = auth::EXAMPLES)]
     Auth(auth::Command),
@@ -184,6 +192,8 @@ pub fn main() -> ExitCode {
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
+        Some(Command::Server(command)) => server::run(&session, &command),
+        Some(Command::Trust(arguments)) => trust::run(&session, &arguments),
         Some(Command::Auth(command)) => auth::run(&session, &command),
         Some(Command::Run(arguments)) => run::run(&session, &arguments),
         Some(Command::Config(command)) => config::run(&session, &command),

@@ -58,10 +58,7 @@ pub(super) fn named(text: &str, loaded: &Loaded, extras: &Extras) -> Result<Reac
         let configured = match &server.state {
             State::Ready(configured) if server.trusted => configured,
             State::Ready(_) => {
-                return Err(unusable(
-                    text,
-                    "its file was found here and is not trusted; name it with --config",
-                ));
+                return Err(unusable(text, &server.distrust().unwrap_or_default()));
             }
             State::Disabled { reason, .. } => return Err(unusable(text, reason)),
         };

@@ -1,9 +1,10 @@
 //! `colibri serve`: the main job.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
 use crate::app;
-use crate::config::Config;
+use crate::config::{Config, from_process};
 
 use super::Session;
 use super::fault::Fault;
@@ -21,7 +22,9 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
     if std::io::stdin().is_terminal() {
         greet(&loaded.config);
     }
-    let served = block_on(app::serve(&loaded, &logger))?;
+    let flags = session.flags.clone();
+    let load: app::Load = Arc::new(move || from_process(&flags));
+    let served = block_on(app::serve(&loaded, load, &logger))?;
     served.map_err(|error| {
         let fault = Fault::from(error);
         logger.error(format_args!("[colibri] fatal: {fault}"));

@@ -47,11 +47,17 @@ impl<'a> Variables<'a> {
             }
         }
         done.push_str(rest);
+        self.charge(done.len())?;
+        Ok(done)
+    }
+
+    /// Counts what a server was given by another road.
+    pub(super) fn charge(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes_left = self
             .bytes_left
-            .checked_sub(done.len())
+            .checked_sub(bytes)
             .ok_or_else(|| format!("the servers' texts expand to more than {EXPANDED_BYTES_MAX} bytes"))?;
-        Ok(done)
+        Ok(())
     }
 
     /// What stands between the braces, filled in; `None` if it is no form of ours.

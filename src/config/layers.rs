@@ -4,21 +4,30 @@
 //! working directory may not say. Must not know: what any value is for.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::domain::merkle::Hash;
 
 use super::Flags;
 use super::check::{Weight, check, expectation, join, short, words};
 use super::problem::{Origin, Problem, Report};
 use super::schema::FILE;
 use super::tree::{Field, Node, Source, Span, Tree};
+use super::trust::{self, Trusted, Verdict};
 use crate::domain::nearest::nearest;
 
 /// One file. Far above any configuration a person keeps, small enough to read at every start.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The file of a working directory that is all ours.
+pub(super) const PROJECT_FILE: &str = "colibri.json";
+
+/// The file of a working directory that all clients read for its servers.
+pub(super) const SHARED_FILE: &str = ".mcp.json";
 
 /// A place where a file is looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +41,13 @@ pub struct Looked {
     pub trusted: bool,
     /// Whether only its servers count.
     pub servers_only: bool,
+    /// Of its bytes, if there is one.
+    #[serde(skip)]
+    pub digest: Option<Hash>,
 }
+
+/// How a file's bytes are had: from the disk, or from somebody who asks what would be.
+pub(super) type Read<'a> = &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>;
 
 /// The places, the strongest first. A file that was asked for is the only one.
 pub(super) fn places(
@@ -41,17 +56,26 @@ pub(super) fn places(
     cwd: &Path,
     home: Option<&Path>,
 ) -> Vec<Looked> {
-    let place = |path: PathBuf, trusted, servers_only| Looked { path, found: false, trusted, servers_only };
+    let place = |path: PathBuf, trusted, servers_only| Looked {
+        path,
+        found: false,
+        trusted,
+        servers_only,
+        digest: None,
+    };
     if let Some(path) = &flags.config {
         return vec![place(cwd.join(path), true, false)];
     }
     let mut places =
-        vec![place(cwd.join("colibri.json"), false, false), place(cwd.join(".mcp.json"), false, true)];
-    if let Some(folder) = user_folder(env, "XDG_CONFIG_HOME", home, ".config") {
-        places.push(place(folder.join("colibri/colibri.json"), true, false));
-    }
+        vec![place(cwd.join(PROJECT_FILE), false, false), place(cwd.join(SHARED_FILE), false, true)];
+    places.extend(user_file(env, home).map(|path| place(path, true, false)));
     places.push(place(PathBuf::from("/etc/colibri/colibri.json"), true, false));
     places
+}
+
+/// The user's own file.
+pub(super) fn user_file(env: &BTreeMap<String, String>, home: Option<&Path>) -> Option<PathBuf> {
+    Some(user_folder(env, "XDG_CONFIG_HOME", home, ".config")?.join("colibri/colibri.json"))
 }
 
 /// A folder of the XDG kind; what is not absolute does not count, as that specification says.
@@ -69,15 +93,23 @@ pub(super) fn user_folder(
 pub(super) struct Layer {
     pub source: Source,
     pub trusted: bool,
+    /// Whether it was trusted once, and then became another.
+    pub changed: bool,
     servers_only: bool,
-    fields: Vec<Field>,
+    pub fields: Vec<Field>,
 }
 
 impl Layer {
-    /// The file at a place, if there is one; marks the place as found.
-    pub(super) fn read(place: &mut Looked, must_exist: bool) -> Result<Option<Self>, Problem> {
-        let text = match read_bounded(&place.path) {
-            Ok(text) => text,
+    /// The file at a place, if there is one; marks the place as found, and as trusted if somebody said so
+    /// about these very bytes.
+    pub(super) fn read(
+        place: &mut Looked,
+        must_exist: bool,
+        read: Read<'_>,
+        trusted: &mut Trusted,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = match read(&place.path) {
+            Ok(bytes) => bytes,
             Err(error)
                 if !must_exist && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
@@ -89,7 +121,20 @@ impl Layer {
             }
         };
         place.found = true;
-        if text.len() as u64 > FILE_BYTES_MAX {
+        let digest = trust::digest(&bytes);
+        place.digest = Some(digest);
+        let mut changed = false;
+        if !place.trusted {
+            let verdict = trusted.judge(&place.path, digest);
+            place.trusted = verdict == Verdict::Trusted;
+            changed = verdict == Verdict::Changed;
+        }
+        Ok(Some(Self { changed, ..Self::parse(place, bytes)? }))
+    }
+
+    /// The bytes of a file as an object.
+    pub(super) fn parse(place: &Looked, bytes: Vec<u8>) -> Result<Self, Problem> {
+        if bytes.len() as u64 > FILE_BYTES_MAX {
             let message = format!("longer than {FILE_BYTES_MAX} bytes");
             return Err(Problem::of_file(
                 &place.path,
@@ -97,13 +142,14 @@ impl Layer {
                 "a configuration is shorter; is this the right file?",
             ));
         }
-        let text = String::from_utf8(text).map_err(|error| {
+        let text = String::from_utf8(bytes).map_err(|error| {
             let message = format!("not valid UTF-8 at byte {}", error.utf8_error().valid_up_to());
             Problem::of_file(&place.path, message, "save it as UTF-8")
         })?;
         let source = Source::new(place.path.clone(), text);
         let fields = source.parse()?;
-        Ok(Some(Self { source, trusted: place.trusted, servers_only: place.servers_only, fields }))
+        let Looked { trusted, servers_only, .. } = *place;
+        Ok(Self { source, trusted, changed: false, servers_only, fields })
     }
 
     /// The entries of `mcpServers`, also spelt `servers`, taken out.
@@ -123,12 +169,6 @@ impl Layer {
         }
         servers
     }
-}
-
-fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// A key as a path: `["audit", "durability"]`.

@@ -1,7 +1,8 @@
 //! Files, `COLIBRI_*` and flags, turned into one checked [`Config`].
 //!
 //! Owns: the only reading of the environment, the keys and their meaning, and the words in which a
-//! mistake is told. Holding a [`Config`] proves that it was checked; nothing here is written to disk.
+//! mistake is told. Holding a [`Config`] proves that it was checked. Written to disk are, by a person's
+//! command alone, the record of trusted files and the servers of a file.
 //! Uses: `domain`. Must not know: who uses a value, or that servers are processes.
 //!
 //! The structs in `keys` and `server` are the one source: from them come the schema that files are
@@ -9,9 +10,14 @@
 
 mod check;
 mod dialect;
+mod edit;
+mod env_file;
 mod expand;
+mod files;
+mod identity;
 mod keys;
 mod layers;
+mod preview;
 mod problem;
 mod process;
 #[cfg(test)]
@@ -21,18 +27,24 @@ mod secret;
 mod server;
 mod servers;
 mod tree;
+mod trust;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
 
+pub use edit::{Edited, Editor, Scope};
+pub use identity::Identity;
 pub use keys::{Audit, Limits, Millis, Queue};
 pub use layers::Looked;
+pub use preview::{Preview, PreviewedServer, preview};
 pub use problem::{ConfigError, Origin, Problem};
-pub use process::{expand, from_process, inherited_environment, os_user, variable};
+pub use process::{
+    Surroundings, expand, from_process, inherited_environment, os_user, trust_record, variable,
+};
 pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{
@@ -41,6 +53,7 @@ pub use server::{
     ToolConfig, Transport,
 };
 pub use servers::{Server, State};
+pub use trust::{Standing, TrustRecord, TrustedFile, command_for};
 
 pub use crate::domain::names::{Naming, slug};
 
@@ -50,8 +63,9 @@ use crate::domain::mode::Mode;
 use crate::domain::skill::Places;
 use expand::Variables;
 use keys::File;
-use layers::{Layer, Values};
+use layers::{FILE_BYTES_MAX, Layer, Read, Values};
 use problem::Report;
+use trust::Trusted;
 
 /// What the command line says, as it was typed; it is checked here, like everything else.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +137,9 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// Where files were looked for, strongest first.
     pub files: Vec<Looked>,
+    /// Where trusted files are recorded; nowhere, if there is no place for data.
+    pub trust: Option<TrustRecord>,
+    env_files: BTreeSet<PathBuf>,
     values: Vec<Value>,
 }
 
@@ -142,6 +159,14 @@ impl Loaded {
     pub fn values(&self) -> &[Value] {
         &self.values
     }
+
+    /// Every file whose change may change this: those that were looked for, there or not, the `envFile`s
+    /// that were read, and the record of trusted files.
+    pub fn watched(&self) -> Vec<PathBuf> {
+        let looked = self.files.iter().map(|looked| looked.path.clone());
+        let trust = self.trust.iter().map(|record| record.path().to_owned());
+        looked.chain(trust).chain(self.env_files.iter().cloned()).collect()
+    }
 }
 
 /// Reads the files and puts everything together. `env`, `cwd` and `home` are arguments, so that only
@@ -152,16 +177,22 @@ pub fn load(
     cwd: &Path,
     home: Option<&Path>,
 ) -> Result<Loaded, ConfigError> {
+    load_from(&|path| files::read(path, FILE_BYTES_MAX), flags, env, cwd, home)
+}
+
+/// The same, with the bytes of files had by `read`: so can be asked what would be.
+fn load_from(
+    read: Read<'_>,
+    flags: &Flags,
+    env: &BTreeMap<String, String>,
+    cwd: &Path,
+    home: Option<&Path>,
+) -> Result<Loaded, ConfigError> {
     let mut report = Report::default();
     layers::check_variables(env, &mut report);
     let mut files = layers::places(flags, env, cwd, home);
-    let mut layers = Vec::new();
-    for place in &mut files {
-        match Layer::read(place, flags.config.is_some()) {
-            Ok(layer) => layers.extend(layer),
-            Err(problem) => report.error(problem),
-        }
-    }
+    let trust = TrustRecord::find(flags, env, cwd, home);
+    let mut layers = layers(read, &mut files, Trusted::new(trust.clone()), flags, &mut report);
     let mut values = Values::default();
     values.add_process(flags, env, &mut report);
     let mut servers = Vec::new();
@@ -177,12 +208,39 @@ pub fn load(
     check_audit(file.audit, &values, &mut report);
     let mut collector = servers::Collector::new(&file, Variables::new(env, cwd, home));
     for (layer, fields) in layers.iter().zip(servers) {
-        collector.add(&layer.source, layer.trusted, fields, &mut report);
+        collector.add(layer, fields, &mut report);
     }
+    let env_files = std::mem::take(&mut collector.env_files);
     let servers = collector.finish(&mut report);
     let warnings = report.finish()?;
     let values = listing(&file, &paths.database, &values, &servers);
-    Ok(Loaded { config: config(file, paths, servers), warnings, files, values })
+    Ok(Loaded { config: config(file, paths, servers), warnings, files, trust, env_files, values })
+}
+
+/// The files that are there, each judged by the bytes that are then used.
+fn layers(
+    read: Read<'_>,
+    files: &mut [Looked],
+    mut trusted: Trusted,
+    flags: &Flags,
+    report: &mut Report,
+) -> Vec<Layer> {
+    let mut layers: Vec<Layer> = Vec::new();
+    for place in files {
+        match Layer::read(place, flags.config.is_some(), read, &mut trusted) {
+            Ok(layer) => layers.extend(layer),
+            Err(problem) => report.error(problem),
+        }
+    }
+    for layer in layers.iter().filter(|layer| layer.changed) {
+        let path = layer.source.path();
+        let message = format!("changed since it was trusted: {}", command_for(path));
+        report.warn(Problem::of_file(path, message, "until then it starts nothing"));
+    }
+    if let Some(problem) = trusted.problem {
+        report.warn(problem);
+    }
+    layers
 }
 
 fn config(file: File, paths: Paths, servers: Vec<Server>) -> Config {
@@ -276,7 +334,13 @@ fn listing(file: &File, database: &Path, values: &Values, servers: &[Server]) ->
     listed.extend(servers.iter().map(|server| Value {
         key: format!("mcpServers.{}", server.name),
         value: match &server.state {
-            State::Ready(config) => json!(config),
+            State::Ready(config) => {
+                let mut shown = json!(config);
+                if let Some(why) = server.distrust() {
+                    shown["notStarted"] = json!(why);
+                }
+                shown
+            }
             State::Disabled { reason, .. } => json!({ "disabled": reason }),
         },
         origin: server.origin.clone(),

@@ -3,29 +3,60 @@
 //! Owns: the only reading of the process's environment in colibri. Everything else in `config` gets
 //! it as an argument.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 
 use super::expand::Variables;
 use super::problem::{ConfigError, Problem};
+use super::trust::TrustRecord;
 use super::{Flags, Loaded, load};
 
 /// More users than this are not in a file.
 const PASSWD_BYTES_MAX: u64 = 1 << 20;
 
+/// What surrounds this process: all that a configuration depends on beside flags and files.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory.
+    pub cwd: PathBuf,
+    /// The user's home directory.
+    pub home: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// The real ones.
+    #[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
+    pub fn of_process() -> Result<Self, ConfigError> {
+        // What is not text becomes text that no key accepts, so that it is complained about, not lost.
+        let lossy = |text: OsString| text.to_string_lossy().into_owned();
+        let env = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect();
+        let cwd = std::env::current_dir().map_err(|error| {
+            let message = format!("cannot be found: {error}");
+            Problem::new("the working directory", message, "start colibri elsewhere")
+        })?;
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = home.or_else(|| Some(passwd()?.home));
+        Ok(Self { env, cwd, home })
+    }
+}
+
 /// The configuration of this process.
-#[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
 pub fn from_process(flags: &Flags) -> Result<Loaded, ConfigError> {
-    // What is not text becomes text that no key accepts, so that it is complained about, not lost.
-    let lossy = |text: OsString| text.to_string_lossy().into_owned();
-    let env = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect();
-    let cwd = std::env::current_dir().map_err(|error| {
-        Problem::new("the working directory", format!("cannot be found: {error}"), "start colibri elsewhere")
-    })?;
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = home.or_else(|| Some(passwd()?.home));
+    let Surroundings { env, cwd, home } = Surroundings::of_process()?;
     load(flags, &env, &cwd, home.as_deref())
+}
+
+/// Where this process has trusted files on record, whatever is wrong with them.
+pub fn trust_record(flags: &Flags) -> Result<TrustRecord, ConfigError> {
+    let Surroundings { env, cwd, home } = Surroundings::of_process()?;
+    TrustRecord::find(flags, &env, &cwd, home.as_deref()).ok_or_else(|| {
+        let message = "there is no home directory, so there is no place for data";
+        Problem::new("HOME", message, "set HOME, XDG_DATA_HOME or COLIBRI_DB_PATH").into()
+    })
 }
 
 /// One variable, if it is set and is text.

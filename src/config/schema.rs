@@ -13,7 +13,7 @@ use super::dialect;
 use super::keys::File;
 
 /// What the published schema is known by.
-const ID: &str = "urn:colibri:config";
+pub(super) const ID: &str = "urn:colibri:config";
 
 /// What files are checked against. Nothing in it is a reference, so that a walk needs no lookup.
 pub(super) static FILE: LazyLock<Value> = LazyLock::new(|| {

@@ -26,7 +26,7 @@ pub struct ServerConfig {
     pub args: Vec<Expanded>,
     /// Its environment, beside the few variables every server gets. Values are never shown.
     pub env: BTreeMap<String, Secret>,
-    /// A file of `NAME=value` lines for its environment; relative to the file that names it.
+    /// A file of `NAME=value` lines for its environment, over which `env` wins; relative to the file that names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env_file: Option<Expanded>,
     /// Its working directory; relative to the file that names it. By default colibri's own.

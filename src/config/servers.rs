@@ -4,19 +4,22 @@
 //! Must not know: how a server is started or reached.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::check::{Weight, check, short};
 use super::dialect;
+use super::env_file;
 use super::expand::Variables;
 use super::keys::File;
+use super::layers::Layer;
 use super::problem::{Origin, Problem, Report};
 use super::schema;
 use super::server::{OAuthConfig, OAuthGrant, ServerConfig, Transport};
-use super::tree::{Field, Node, Source, Span, Tree};
+use super::tree::{Field, Node, Span, Tree};
+use super::trust;
 use crate::domain::names::slug;
 
 /// Below this a `timeout` was probably meant in seconds, as some clients write it.
@@ -37,8 +40,25 @@ pub struct Server {
     /// Whether it may be started. A file found in the working directory is not trusted by itself:
     /// a cloned repository must not run anything.
     pub trusted: bool,
+    /// Whether its file was trusted once, and then became another.
+    pub changed: bool,
     /// Whether it can be used.
     pub state: State,
+}
+
+impl Server {
+    /// Why it may not be started, and the command that lets it; nothing if it may.
+    pub fn distrust(&self) -> Option<String> {
+        let Origin::File { path, .. } = &self.origin else { return None };
+        let remedy = trust::command_for(path);
+        match (self.trusted, self.changed) {
+            (true, _) => None,
+            (false, true) => Some(format!("its file changed since it was trusted: {remedy}")),
+            (false, false) => {
+                Some(format!("its file was found in the working directory and is not trusted: {remedy}"))
+            }
+        }
+    }
 }
 
 /// Whether a server can be used.
@@ -62,15 +82,24 @@ pub(super) struct Collector<'a> {
     variables: Variables<'a>,
     servers: Vec<Server>,
     by_name: BTreeMap<String, usize>,
+    /// Every `envFile` that was looked for.
+    pub(super) env_files: BTreeSet<PathBuf>,
 }
 
 impl<'a> Collector<'a> {
     pub(super) fn new(defaults: &'a File, variables: Variables<'a>) -> Self {
-        Self { defaults, variables, servers: Vec::new(), by_name: BTreeMap::new() }
+        Self {
+            defaults,
+            variables,
+            servers: Vec::new(),
+            by_name: BTreeMap::new(),
+            env_files: BTreeSet::new(),
+        }
     }
 
     /// Takes the servers of one file.
-    pub(super) fn add(&mut self, source: &Source, trusted: bool, fields: Vec<Field>, report: &mut Report) {
+    pub(super) fn add(&mut self, layer: &Layer, fields: Vec<Field>, report: &mut Report) {
+        let Layer { source, trusted, changed, .. } = layer;
         for field in fields {
             let (span, name) = (field.name_span, field.name.clone());
             if let Some(stronger) = self.by_name.get(&name) {
@@ -79,7 +108,7 @@ impl<'a> Collector<'a> {
                 report.warn(Problem::new(source.place(span), message, "rename one"));
                 continue;
             }
-            let state = match self.entry(source, field, report) {
+            let state = match self.entry(layer, field, report) {
                 Ok(config) => State::Ready(Box::new(config)),
                 Err(Unusable::Off) => {
                     State::Disabled { reason: "turned off by `disabled`".to_owned(), broken: false }
@@ -93,7 +122,8 @@ impl<'a> Collector<'a> {
             };
             let slug = slug(&name).unwrap_or_default();
             self.by_name.insert(name.clone(), self.servers.len());
-            self.servers.push(Server { name, slug, origin: source.origin(span), trusted, state });
+            let (trusted, changed) = (*trusted, *changed);
+            self.servers.push(Server { name, slug, origin: source.origin(span), trusted, changed, state });
         }
     }
 
@@ -127,12 +157,8 @@ impl<'a> Collector<'a> {
         servers
     }
 
-    fn entry(
-        &mut self,
-        source: &Source,
-        field: Field,
-        report: &mut Report,
-    ) -> Result<ServerConfig, Unusable> {
+    fn entry(&mut self, layer: &Layer, field: Field, report: &mut Report) -> Result<ServerConfig, Unusable> {
+        let source = &layer.source;
         let Field { name, name_span, value } = field;
         let broken = |span: Span, message: String, remedy: String| {
             Unusable::Broken(Problem::new(source.place(span), message, remedy))
@@ -170,7 +196,29 @@ impl<'a> Collector<'a> {
         self.settle(&mut config).map_err(|(message, remedy)| broken(name_span, message, remedy))?;
         self.expand(source.path(), &node, &mut config)
             .map_err(|(span, message)| broken(span, message, String::new()))?;
+        self.add_env_file(layer, &node, &mut config)?;
         Ok(config)
+    }
+
+    /// Puts the variables of its `envFile` under its own. Another's file is not opened because a file that
+    /// nobody trusts names it.
+    fn add_env_file(
+        &mut self,
+        layer: &Layer,
+        node: &Node,
+        config: &mut ServerConfig,
+    ) -> Result<(), Unusable> {
+        let Some(path) = config.env_file.as_ref().filter(|_| layer.trusted) else { return Ok(()) };
+        let path = PathBuf::from(path.value());
+        let place = layer.source.place(node.get("envFile").unwrap_or(node).span);
+        self.env_files.insert(path.clone());
+        let mut all = env_file::read(&path, place.clone()).map_err(Unusable::Broken)?;
+        let bytes = all.iter().map(|(name, value)| name.len() + value.expose().len()).sum();
+        let charged = self.variables.charge(bytes);
+        charged.map_err(|message| Unusable::Broken(Problem::new(place, message, "")))?;
+        all.append(&mut config.env);
+        config.env = all;
+        Ok(())
     }
 
     fn typed(&self, node: &Node) -> Result<ServerConfig, String> {

@@ -15,7 +15,7 @@ use super::problem::{Origin, Problem};
 use super::schema::is_key;
 
 /// JSON with comments and trailing commas, as editors know it; none of the looser habits.
-const SYNTAX: ParseOptions = ParseOptions {
+pub(super) const SYNTAX: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
     allow_loose_object_property_names: false,

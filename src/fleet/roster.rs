@@ -79,10 +79,30 @@ pub struct Common {
 pub struct Plan {
     /// The servers, in the order of the configuration.
     pub members: Vec<Member>,
+    /// Slugs of servers that stay as they are, if they are there: their new entries cannot be used.
+    pub kept: Vec<Arc<str>>,
     /// Servers that are configured and not used, as people should see them.
     pub absent: Vec<ServerFacts>,
     /// The bounds of the queues, by name.
     pub queues: BTreeMap<Arc<str>, Bounds>,
+}
+
+/// What a new plan changed, by the names of the servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Summary {
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those with another configuration.
+    pub changed: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// How many are as they were.
+    pub unchanged: usize,
+}
+
+struct Changed {
+    gone: Vec<Arc<Ship>>,
+    summary: Summary,
 }
 
 /// Connections by effective configuration, so that nobody starts the same server twice.
@@ -188,41 +208,54 @@ impl Fleet {
             stop,
             _guard: guard,
         }));
-        let _left = fleet.settle(plan.members, plan.absent);
+        let _ = fleet.settle(plan.members, &plan.kept, plan.absent);
         fleet
     }
 
     /// Makes the fleet what the plan says: who is in both as it was stays untouched, calls under way included;
     /// who is new is started; who is gone is ended when its calls have. Returns when the new plan counts.
-    pub async fn change(&self, plan: Plan) {
+    pub async fn change(&self, plan: Plan) -> Summary {
         let _turn = self.0.changing.lock().await;
         self.0.queues.change(plan.queues);
-        for ship in self.settle(plan.members, plan.absent) {
+        let Changed { gone, summary } = self.settle(plan.members, &plan.kept, plan.absent);
+        for ship in gone {
             self.0.tasks.spawn(retire(ship));
         }
+        summary
     }
 
     /// The new list of ships; gives those that are no longer in it.
-    fn settle(&self, members: Vec<Member>, absent: Vec<ServerFacts>) -> Vec<Arc<Ship>> {
+    fn settle(&self, members: Vec<Member>, kept: &[Arc<str>], absent: Vec<ServerFacts>) -> Changed {
         let before = Arc::clone(&self.0.ships.borrow());
         let (mut list, mut eager) = (Vec::new(), Vec::new());
+        let mut summary = Summary::default();
         for member in members {
             let same = before
                 .list
                 .iter()
                 .find(|ship| ship.slug == member.settings.slug && ship.identity == member.identity);
             let ship = same.cloned().unwrap_or_else(|| Arc::new(self.launch(member)));
-            if same.is_none() && ship.terms.start == Start::Eager {
-                eager.push(ship.supervised.clone());
+            if same.is_none() {
+                let known = before.get(&ship.slug).is_some();
+                let told = if known { &mut summary.changed } else { &mut summary.added };
+                told.push(ship.name.to_string());
+                if ship.terms.start == Start::Eager {
+                    eager.push(ship.supervised.clone());
+                }
             }
             list.push(ship);
         }
+        list.extend(kept.iter().filter_map(|slug| before.get(slug).cloned()));
+        summary.unchanged = list.len() - summary.added.len() - summary.changed.len();
         let stays = |ship: &Arc<Ship>| list.iter().any(|other| Arc::ptr_eq(ship, other));
-        let gone = before.list.iter().filter(|ship| !stays(ship)).cloned().collect();
+        let gone: Vec<Arc<Ship>> = before.list.iter().filter(|ship| !stays(ship)).cloned().collect();
+        let replaced = |ship: &Arc<Ship>| list.iter().any(|other: &Arc<Ship>| other.slug == ship.slug);
+        summary.removed =
+            gone.iter().filter(|ship| !replaced(ship)).map(|ship| ship.name.to_string()).collect();
         self.0.ships.send_replace(Arc::new(Ships { list, absent }));
         let warming = warm_up(eager, Arc::clone(&self.0.warm_up));
         self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(warming));
-        gone
+        Changed { gone, summary }
     }
 
     fn launch(&self, member: Member) -> Ship {

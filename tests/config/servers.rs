@@ -39,6 +39,7 @@ fn what_people_already_have_is_read_as_it_is() {
     let validator = jsonschema::validator_for(&schema()).expect("a valid schema");
     for (client, snippet, expected) in clients() {
         let world = World::asked(snippet).env(&[("API_KEY", "k"), ("TOKEN", "t")]);
+        world.write("home/.env", b"# nothing yet");
         let servers = world.load().unwrap_or_else(|error| panic!("{client}: {error}")).config.servers;
         assert_eq!(servers.len(), 1, "{client}");
         assert_eq!(effective(&servers[0]), expected, "{client}");
@@ -66,8 +67,8 @@ fn clients() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "VS Code",
-            r#"{"inputs": [], "servers": {"play": {"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/project/.env", "sandboxEnabled": true, "sandbox": {"filesystem": {"allowWrite": ["/work"], "denyRead": ["/secret"]}, "network": {"allowedDomains": ["example.com"]}}, "dev": {"watch": "src"}}}}"#,
-            json!({"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "/project/.env",
+            r#"{"inputs": [], "servers": {"play": {"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "home/.env", "sandboxEnabled": true, "sandbox": {"filesystem": {"allowWrite": ["/work"], "denyRead": ["/secret"]}, "network": {"allowedDomains": ["example.com"]}}, "dev": {"watch": "src"}}}}"#,
+            json!({"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "home/.env",
                 "sandbox": {"level": "standard", "allowDegraded": [], "filesystem": {"allowRead": [], "allowWrite": ["/work"], "denyRead": ["/secret"], "denyWrite": []},
                     "network": {"allowedDomains": ["example.com"], "deniedDomains": []}}}),
         ),

@@ -31,11 +31,11 @@ fn begun() -> Session {
 fn say(session: &mut Session, frame: &str) -> String {
     let Frame::Single(message) = read(&Bytes::copy_from_slice(frame.as_bytes())) else { panic!("a batch") };
     match session.accept(message, &|| Double::new().listed()) {
-        Step::Silence => String::new(),
+        // An answer is answered with nothing.
+        Step::Silence | Step::Answered(..) => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
-        Step::Answered(id, outcome) => format!("answered {} {}", id.raw(), outcome.is_ok()),
         Step::Tell(method) => format!("tell {method}"),
-        Step::LogLevel(level, _) => format!("level {level}"),
+        Step::LogLevel(level, answer) => format!("result {level} {}", String::from_utf8_lossy(&answer)),
         Step::Call(asked) => {
             let arguments = asked.arguments.unwrap_or_default();
             let Principal { client, user } = &*asked.caller.principal;

@@ -1,0 +1,153 @@
+//! A configuration that changes while colibri runs: read again, compared, and applied to the fleet.
+//!
+//! Owns: when it is read again (a file changed, SIGHUP, an operator asked), and that a bad one changes nothing.
+//! Must not know: what a server is.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{ConfigError, Loaded};
+use crate::domain::log::Logger;
+use crate::fleet::roster::{Fleet, Summary};
+
+use super::fleet::Yard;
+use super::watch::watch;
+
+/// Reads the configuration anew.
+pub type Load = Arc<dyn Fn() -> Result<Loaded, ConfigError> + Send + Sync>;
+
+/// Somebody who waits to hear what came of it.
+pub(super) type Request = oneshot::Sender<Result<Summary, String>>;
+
+/// Requests that have not been looked at.
+pub(super) const REQUESTS_MAX: usize = 8;
+
+/// Follows the configuration.
+pub(super) struct Reloader {
+    pub(super) load: Load,
+    pub(super) yard: Yard,
+    pub(super) fleet: Fleet,
+    /// What counts now.
+    pub(super) current: Loaded,
+    pub(super) every: Duration,
+    pub(super) logger: Logger,
+}
+
+/// Why it is read again.
+enum Reason {
+    Files,
+    Signal,
+    Asked(Request),
+}
+
+impl Reloader {
+    /// One loop: wait, read, apply.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>, stop: CancellationToken) {
+        self.yard.record(&self.current).await;
+        let mut hangups = signal(SignalKind::hangup()).ok();
+        let mut first = true;
+        loop {
+            // What is watched may be other files now.
+            let forget = stop.child_token();
+            let mut changes = watch(self.current.watched(), self.every, forget.clone());
+            let _guard = forget.drop_guard();
+            // What changed before it was watched is noticed by reading once more.
+            if std::mem::take(&mut first) && self.differs() {
+                let _ = self.apply("the files changed").await;
+                continue;
+            }
+            let reason = tokio::select! {
+                () = stop.cancelled() => return,
+                Some(()) = changes.recv() => Reason::Files,
+                () = hung_up(&mut hangups) => Reason::Signal,
+                Some(request) = requests.recv() => Reason::Asked(request),
+            };
+            let (why, answer) = match reason {
+                Reason::Files => ("the files changed", None),
+                Reason::Signal => ("SIGHUP", None),
+                Reason::Asked(answer) => ("somebody asked", Some(answer)),
+            };
+            let outcome = self.apply(why).await;
+            if let Some(answer) = answer {
+                let _ = answer.send(outcome);
+            }
+        }
+    }
+
+    fn differs(&self) -> bool {
+        (self.load)().is_ok_and(|loaded| loaded.files != self.current.files)
+    }
+
+    /// Reads it again. A bad one is told of, and changes nothing.
+    async fn apply(&mut self, why: &str) -> Result<Summary, String> {
+        let load = Arc::clone(&self.load);
+        let read = tokio::task::spawn_blocking(move || load()).await;
+        let loaded = match read {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(error)) => return Err(self.refused(why, &error.to_string())),
+            Err(error) => return Err(self.refused(why, &error.to_string())),
+        };
+        for warning in loaded.warnings.iter().filter(|warning| !self.current.warnings.contains(warning)) {
+            self.logger.warn(format_args!("[colibri] warning: {}", warning.line()));
+        }
+        let waits = needs_a_restart(&self.current, &loaded);
+        if !waits.is_empty() {
+            let waits = waits.join(", ");
+            self.logger.warn(format_args!("[colibri] {waits} changed: restart colibri to apply it"));
+        }
+        let summary = self.fleet.change(self.yard.plan(&loaded)).await;
+        self.yard.record(&loaded).await;
+        self.current = loaded;
+        self.logger.info(format_args!("[colibri] configuration read again ({why}): {}", told(&summary)));
+        Ok(summary)
+    }
+
+    fn refused(&self, why: &str, error: &str) -> String {
+        let error = error.trim_end();
+        self.logger.error(format_args!(
+            "[colibri] the new configuration is not used ({why}); the one before goes on: {error}"
+        ));
+        error.to_owned()
+    }
+}
+
+async fn hung_up(hangups: &mut Option<Signal>) {
+    if let Some(hangups) = hangups
+        && hangups.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Settings that count only from the start on, and are others now.
+fn needs_a_restart(before: &Loaded, after: &Loaded) -> Vec<String> {
+    let settings = |loaded: &Loaded| -> BTreeMap<String, serde_json::Value> {
+        let of_the_start = |key: &str| !key.starts_with("mcpServers.") && !key.starts_with("queues");
+        let values = loaded.values().iter().filter(|value| of_the_start(&value.key));
+        values.map(|value| (value.key.clone(), value.value.clone())).collect()
+    };
+    let (before, after) = (settings(before), settings(after));
+    let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
+    let keys: std::collections::BTreeSet<&String> = keys.collect();
+    keys.into_iter().map(|key| format!("`{key}`")).collect()
+}
+
+fn told(summary: &Summary) -> String {
+    let mut text = String::new();
+    for (what, names) in
+        [("added", &summary.added), ("changed", &summary.changed), ("removed", &summary.removed)]
+    {
+        if !names.is_empty() {
+            let _ = write!(text, "{what} {}; ", names.join(", "));
+        }
+    }
+    let _ = write!(text, "{} unchanged", summary.unchanged);
+    text
+}
