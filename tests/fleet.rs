@@ -1,6 +1,12 @@
 //! Many servers behind one face: on a paused clock over links in memory, then with real children.
 
+mod asks;
+mod changes;
 mod children;
+mod deadlines;
+mod news;
+mod pins;
+mod queues;
 mod support;
 
 pub(crate) use children::processes;

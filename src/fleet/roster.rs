@@ -5,7 +5,7 @@
 //! Must not know: how a call is validated or put on record, or who asked for it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use super::catalog::{Catalog, Compiler, Proxied};
 use super::keeper::Keeper;
 use super::queues::Queues;
 use super::scribe::Scribe;
-use super::supervisor::{Status, Supervised, Surroundings};
+use super::supervisor::{Clients, Status, Supervised, Surroundings};
 use super::tally::Tally;
 
 pub use super::ship::{Calling, Failed, Member, Rounds, Start, Terms, ToolSettings, What};
@@ -120,7 +120,7 @@ struct Inner {
     catalog: watch::Receiver<Arc<Catalog>>,
     changes: watch::Receiver<u64>,
     /// Clients that are connected.
-    clients: Arc<AtomicUsize>,
+    clients: Arc<Clients>,
     warm_up: Arc<Semaphore>,
     /// One change of the plan at a time.
     changing: tokio::sync::Mutex<()>,
@@ -160,11 +160,11 @@ pub enum Found {
 }
 
 /// A client that is connected: servers that start with colibri stay up for it.
-pub struct Attached(Arc<AtomicUsize>);
+pub struct Attached(Arc<Clients>);
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.leave();
     }
 }
 
@@ -283,7 +283,7 @@ impl Fleet {
 
     /// A client is there, until this is dropped.
     pub fn attach(&self) -> Attached {
-        self.0.clients.fetch_add(1, Ordering::Relaxed);
+        self.0.clients.come();
         Attached(Arc::clone(&self.0.clients))
     }
 

@@ -32,7 +32,7 @@ use super::session::Session;
 
 use listener::Listener;
 use task::Supervisor;
-pub(super) use usage::Usage;
+pub(super) use usage::{Clients, Usage};
 
 /// News for a supervisor that it has not read yet. A sender that finds it full is not alone with its news.
 const REQUESTS_MAX: usize = 64;
@@ -141,7 +141,11 @@ enum Request {
 impl Supervised {
     /// Starts the task. Nothing is connected before [`Supervised::want`]. `held_by` counts clients that hold
     /// it as long as they are there; without it only calls do.
-    pub fn start(settings: Settings, surroundings: Surroundings, held_by: Option<Arc<AtomicUsize>>) -> Self {
+    pub(super) fn start(
+        settings: Settings,
+        surroundings: Surroundings,
+        held_by: Option<Arc<Clients>>,
+    ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (state, offered) = (State::new(), Arc::default());
         let status = Status { state, live: None, offered, recalled: false, connects: 0 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::domain::audit::{CallId, Pending};
-use colibri::domain::chronicle::NoChronicle;
+use colibri::domain::chronicle::{Chronicle, NoChronicle};
 use colibri::domain::clock::{Clock, Moment, Timestamp};
 use colibri::domain::filter::Filter;
 use colibri::domain::health::ServerFacts;
@@ -33,6 +33,13 @@ pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Waits on the paused clock until something is so.
+pub(super) async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::time::sleep_until(Instant::now() + Duration::from_millis(10)).await;
+    }
+}
+
 /// What opening a link comes to.
 #[derive(Clone)]
 pub(super) enum Opens {
@@ -56,6 +63,10 @@ struct State {
     /// What it offers from right after its next listing on.
     changes_to: Option<Vec<String>>,
     heard: Vec<String>,
+    /// Calls that nobody has answered: their ids, and the tokens under which progress is told.
+    hung: Vec<(u64, u64)>,
+    /// Descriptions of tools that have one.
+    described: BTreeMap<String, String>,
     /// Where the live connection's frames go.
     out: Option<mpsc::Sender<Bytes>>,
 }
@@ -73,6 +84,11 @@ impl Scripted {
 
     pub(super) fn offer(&self, tools: &[&str]) {
         self.state().tools = tools.iter().map(ToString::to_string).collect();
+    }
+
+    /// From now on a tool is described so.
+    pub(super) fn redefine(&self, tool: &str, description: &str) {
+        self.state().described.insert(tool.to_owned(), description.to_owned());
     }
 
     pub(super) fn plan(&self, opens: Opens) {
@@ -102,6 +118,29 @@ impl Scripted {
         let out = self.state().out.clone().expect("it is connected");
         let frame = json!({ "jsonrpc": "2.0", "method": method }).to_string();
         out.send(frame.into()).await.expect("somebody reads");
+    }
+
+    /// Any message of its own.
+    pub(super) async fn say(&self, message: &Value) {
+        let out = self.state().out.clone().expect("it is connected");
+        out.send(message.to_string().into()).await.expect("somebody reads");
+    }
+
+    /// The call that hangs longest: its id and its progress token.
+    pub(super) async fn hung(&self) -> (u64, u64) {
+        loop {
+            if let Some(hung) = self.state().hung.first() {
+                return *hung;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Answers the call that hangs longest.
+    pub(super) async fn answer_hung(&self) {
+        let (id, _) = self.hung().await;
+        self.state().hung.remove(0);
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } })).await;
     }
 
     pub(super) fn opened(&self) -> usize {
@@ -147,7 +186,8 @@ impl Scripted {
             "ping" => json!({}),
             "tools/list" => {
                 // Written as text, so that what must not change can be seen to.
-                let tools: Vec<String> = state.tools.iter().map(|name| definition(name)).collect();
+                let described = |name: &String| definition(name, state.described.get(name));
+                let tools: Vec<String> = state.tools.iter().map(described).collect();
                 let raw =
                     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
                 let changes_to = state.changes_to.take();
@@ -162,7 +202,11 @@ impl Scripted {
             "tools/call" => {
                 state.called += 1;
                 match message["params"]["name"].as_str().unwrap_or_default() {
-                    "hang" => return None,
+                    "hang" => {
+                        let token = message["params"]["_meta"]["progressToken"].as_u64().unwrap_or_default();
+                        state.hung.push((id.as_u64().unwrap_or_default(), token));
+                        return None;
+                    }
                     tool if tool.starts_with("internal") => return Some(error(-32_603)),
                     tool if tool.starts_with("invalid") => return Some(error(-32_602)),
                     tool => json!({ "content": [{ "type": "text", "text": tool }] }),
@@ -180,9 +224,12 @@ impl Scripted {
     }
 }
 
-fn definition(name: &str) -> String {
+fn definition(name: &str, description: Option<&String>) -> String {
+    let described = description.map(|text| format!(r#", "description":{}"#, json!(text))).unwrap_or_default();
     let hints = if name.ends_with("idempotent") { r#"{"idempotentHint":true}"# } else { "{}" };
-    format!(r#"{{ "name":"{name}", "inputSchema":{{"type":"object"}}, "annotations":{hints},"x-odd":1.50}}"#)
+    format!(
+        r#"{{ "name":"{name}", "inputSchema":{{"type":"object"}}, "annotations":{hints},"x-odd":1.50{described}}}"#
+    )
 }
 
 impl Opener for Scripted {
@@ -201,6 +248,7 @@ impl Opener for Scripted {
         let generation = {
             let mut state = self.state();
             (state.out, state.deaf) = (Some(send), false);
+            state.hung.clear();
             state.opened
         };
         tokio::spawn(self.clone().serve(received, generation));
@@ -264,6 +312,10 @@ pub(super) fn fleet(members: Vec<Member>) -> Watched {
 }
 
 pub(super) fn planned(plan: Plan) -> Watched {
+    remembering(plan, Arc::new(NoChronicle))
+}
+
+pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched {
     let (publish, health) = watch::channel(Vec::new());
     let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
     let common = Common {
@@ -274,7 +326,7 @@ pub(super) fn planned(plan: Plan) -> Watched {
         clock: Arc::clone(&clock),
         health: publish,
         bus: Bus::new(Arc::clone(&clock)),
-        chronicle: Arc::new(NoChronicle),
+        chronicle,
         logger: Logger::silent(),
         registry: Registry::default(),
     };

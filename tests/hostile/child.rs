@@ -226,14 +226,25 @@ impl Drop for Colibri {
     }
 }
 
-/// CO-12: a line of stdout is an answer, or an array of them, or word of a changed list or of progress,
-/// and nothing else.
+/// CO-12: a line of stdout is an answer, or an array of them, or something that a server tells or asks through
+/// colibri, and nothing else.
 fn frame(line: &str) -> Value {
     let value: Value =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("stdout carries {line:?}: {error}"));
     assert!(line.ends_with('\n'), "a frame was cut: {line:?}");
-    let told = ["notifications/tools/list_changed", "notifications/progress"];
-    if told.iter().any(|method| value["method"] == *method) {
+    let told = [
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/updated",
+        "notifications/progress",
+        "notifications/message",
+        "notifications/cancelled",
+    ];
+    let asked = ["elicitation/create", "sampling/createMessage", "roots/list"];
+    let is_told = told.iter().any(|method| value["method"] == *method) && value["id"].is_null();
+    let is_asked = asked.iter().any(|method| value["method"] == *method) && value["id"].is_u64();
+    if is_told || is_asked {
         return value;
     }
     let answers = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);

@@ -6,11 +6,50 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The clients that are connected, as the servers that start with colibri count them.
+#[derive(Debug)]
+pub(in crate::fleet) struct Clients {
+    count: AtomicUsize,
+    /// When the last one left, in milliseconds after `begun`.
+    left: AtomicU64,
+    begun: Instant,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { count: AtomicUsize::new(0), left: AtomicU64::new(0), begun: Instant::now() }
+    }
+}
+
+impl Clients {
+    pub(in crate::fleet) fn come(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::fleet) fn leave(&self) {
+        self.left.store(millis(self.begun), Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How long nobody has been there.
+    fn gone_for(&self) -> Duration {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        let left = Duration::from_millis(self.left.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(left)
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The references to one server.
 #[derive(Debug)]
 pub(in crate::fleet) struct Usage {
     /// Clients that are connected, if they hold it all the time.
-    clients: Option<Arc<AtomicUsize>>,
+    clients: Option<Arc<Clients>>,
     /// Calls on their way.
     calls: AtomicUsize,
     /// When the last call ended, in milliseconds after `begun`.
@@ -19,7 +58,7 @@ pub(in crate::fleet) struct Usage {
 }
 
 impl Usage {
-    pub(in crate::fleet) fn new(clients: Option<Arc<AtomicUsize>>) -> Self {
+    pub(in crate::fleet) fn new(clients: Option<Arc<Clients>>) -> Self {
         Self { clients, calls: AtomicUsize::new(0), last_used: AtomicU64::new(0), begun: Instant::now() }
     }
 
@@ -36,21 +75,17 @@ impl Usage {
 
     /// How long nobody has had a reference to it.
     pub(in crate::fleet) fn unused_for(&self) -> Duration {
-        let held = self.clients.as_ref().is_some_and(|clients| clients.load(Ordering::Relaxed) > 0);
-        if held {
-            self.touch();
-        }
-        if held || self.calls() > 0 {
+        if self.calls() > 0 {
             return Duration::ZERO;
         }
         let last_used = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
-        self.begun.elapsed().saturating_sub(last_used)
+        let unused = self.begun.elapsed().saturating_sub(last_used);
+        self.clients.as_ref().map_or(unused, |clients| unused.min(clients.gone_for()))
     }
 
     /// It is used now.
     pub(in crate::fleet) fn touch(&self) {
-        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_used.store(now, Ordering::Relaxed);
+        self.last_used.store(millis(self.begun), Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,141 @@
+//! A fleet that changes while it runs: who stays, who goes, who joins whom, and who rests.
+
+use colibri::fleet::roster::{Found, Plan, Start, Summary};
+use tokio::time::Instant;
+
+use super::support::{Opens, Scripted, fleet, identity, member, planned, secs, until};
+
+fn plan(members: Vec<colibri::fleet::roster::Member>) -> Plan {
+    Plan { members, ..Plan::default() }
+}
+
+/// PR-6, PR-12: who is as it was stays connected, who changed is started anew, who is gone is not callable, and a call
+/// under way on the old one comes to its end.
+#[tokio::test(start_paused = true)]
+async fn a_new_plan_loses_no_call() {
+    let (same, old, gone) = (Scripted::new(&["a"]), Scripted::new(&["hang"]), Scripted::new(&["c"]));
+    let (renewed, fresh) = (Scripted::new(&["b2"]), Scripted::new(&["d"]));
+    let fleet = fleet(vec![member("same", &same), member("other", &old), member("gone", &gone)]);
+    fleet.listed(3).await;
+    let story = async {
+        old.hung().await;
+        let mut changed = member("other", &renewed);
+        changed.identity = identity("another configuration");
+        let next = plan(vec![member("same", &same), changed, member("fresh", &fresh)]);
+        let summary = fleet.fleet.change(next).await;
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = Summary {
+            added: names(&["fresh"]),
+            changed: names(&["other"]),
+            removed: names(&["gone"]),
+            unchanged: 1,
+        };
+        assert_eq!(summary, expected);
+        until(|| fleet.names() == ["fresh__d", "other__b2", "same__a"]).await;
+        fleet.call("other__b2").await.expect("the new one is there");
+        assert!(!old.is_ended(), "a call is under way on it");
+        assert!(matches!(fleet.fleet.find("gone__c").await, Found::Stranger));
+        old.answer_hung().await;
+    };
+    let (outcome, ()) = tokio::join!(fleet.call("other__hang"), story);
+    outcome.expect("it came to its end on the old connection");
+    assert_eq!(fleet.names(), ["fresh__d", "other__b2", "same__a"]);
+    until(|| old.is_ended() && gone.is_ended()).await;
+    assert_eq!((same.opened(), fresh.opened(), renewed.opened()), (1, 1, 1));
+}
+
+/// PR-2: a server whose new entry cannot be used goes on as it was.
+#[tokio::test(start_paused = true)]
+async fn a_broken_entry_ends_nothing() {
+    let server = Scripted::new(&["a"]);
+    let fleet = fleet(vec![member("s", &server)]);
+    fleet.listed(1).await;
+    fleet.fleet.change(Plan { kept: vec!["s".into(), "stranger".into()], ..Plan::default() }).await;
+    fleet.call("s__a").await.expect("it goes on");
+    assert_eq!((server.opened(), server.is_ended()), (1, false));
+}
+
+/// PR-6: two entries with one effective configuration use one connection, and it ends with the last of them;
+/// `shared: false` has its own.
+#[tokio::test(start_paused = true)]
+async fn the_same_configuration_is_one_connection() {
+    let (common, own) = (Scripted::new(&["a"]), Scripted::new(&["a"]));
+    let joined = |name: &str, server: &Scripted| {
+        let mut joined = member(name, server);
+        joined.identity = identity("the same");
+        joined
+    };
+    let alone = |name: &str| {
+        let mut alone = joined(name, &own);
+        alone.terms.shared = false;
+        alone
+    };
+    let fleet = fleet(vec![joined("x", &common), joined("y", &common), alone("z")]);
+    fleet.listed(3).await;
+    for tool in ["x__a", "y__a", "z__a"] {
+        fleet.call(tool).await.expect("it works");
+    }
+    assert_eq!((common.opened(), own.opened()), (1, 1));
+    fleet.fleet.change(plan(vec![joined("y", &common), alone("z")])).await;
+    fleet.listed(2).await;
+    fleet.call("y__a").await.expect("the other one still has it");
+    fleet.fleet.change(plan(vec![alone("z")])).await;
+    until(|| common.is_ended()).await;
+    assert_eq!(common.opened(), 1);
+}
+
+/// PR-6: at zero references a server is closed after `idleClose`, and started again by the next call. One that starts
+/// with colibri is referred to by every client that is there; one that starts on use, by its calls.
+#[tokio::test(start_paused = true)]
+async fn nobody_uses_it_so_it_rests() {
+    let (lazy, eager) = (Scripted::new(&["a"]), Scripted::new(&["b"]));
+    let mut on_use = member("lazy", &lazy);
+    on_use.terms.start = Start::OnUse;
+    on_use.settings.idle_close = Some(secs(300));
+    let mut with_us = member("eager", &eager);
+    with_us.settings.idle_close = Some(secs(300));
+    let fleet = planned(plan(vec![on_use, with_us]));
+    let client = fleet.fleet.attach();
+    fleet.listed(1).await;
+    assert!(matches!(fleet.fleet.find("lazy__a").await, Found::Tool(_)));
+    tokio::time::advance(secs(200)).await;
+    fleet.call("lazy__a").await.expect("it is there");
+    let used = Instant::now();
+    fleet.state_is("lazy", "idle").await;
+    assert_eq!(used.elapsed().as_secs(), 300);
+    assert!(lazy.is_ended() && !eager.is_ended());
+    assert_eq!(fleet.names(), ["eager__b", "lazy__a"], "what it offers is still known");
+    fleet.call("lazy__a").await.expect("it is started again");
+    assert_eq!((lazy.opened(), eager.opened()), (2, 1));
+    drop(client);
+    let left = Instant::now();
+    fleet.state_is("eager", "idle").await;
+    assert_eq!(left.elapsed().as_secs(), 300);
+    assert!(eager.is_ended());
+}
+
+/// PR-15: after everything was closed, a new warm-up works.
+#[tokio::test(start_paused = true)]
+async fn a_new_fleet_of_the_same_servers() {
+    let server = Scripted::new(&["a"]);
+    for round in 1..=3 {
+        let fleet = fleet(vec![member("s", &server)]);
+        fleet.listed(1).await;
+        fleet.call("s__a").await.expect("it works");
+        fleet.fleet.close().await;
+        assert_eq!((server.opened(), server.is_ended()), (round, true));
+    }
+}
+
+/// PR-5: a second warm-up joins the first: a server that is being started is not started twice.
+#[tokio::test(start_paused = true)]
+async fn a_second_warm_up_joins_the_first() {
+    let server = Scripted::new(&["a"]);
+    server.plan(Opens::Hang);
+    let mut slow = member("s", &server);
+    slow.settings.connect_timeout = secs(2);
+    let fleet = fleet(vec![slow]);
+    let calls = tokio::join!(fleet.fleet.find("s__a"), fleet.fleet.find("s__a"));
+    assert!(matches!(calls, (Found::Tool(_), Found::Tool(_))));
+    assert_eq!(server.opened(), 2, "the attempt that hung, and the one that all waited for");
+}
