@@ -24,6 +24,7 @@ pub mod offer;
 pub mod queues;
 pub mod report;
 pub mod roster;
+pub mod seek;
 pub mod session;
 pub mod ship;
 pub mod supervisor;
