@@ -6,6 +6,7 @@
 
 mod contain;
 mod envelope;
+mod method;
 mod proxied;
 mod turn;
 mod validate;
@@ -27,6 +28,7 @@ use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
 use crate::domain::nearest::nearest;
+use crate::domain::offer::{Changes, Entries, Kind};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::Proxied;
 use crate::fleet::roster::{Fleet, Found};
@@ -35,7 +37,11 @@ use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 pub use crate::fleet::inbox::Notice;
 pub use contain::{is_contained, note_backtrace, panic_message};
 use envelope::{Ended, Form};
+use method::Method;
 use proxied::Servers;
+
+/// On record for a name that no tool has.
+const UNKNOWN_TOOL: &str = "UNKNOWN_TOOL";
 
 /// One call, as it arrived.
 #[derive(Debug)]
@@ -100,7 +106,7 @@ pub enum Reply {
         /// To be passed on.
         raw: Bytes,
     },
-    /// No tool has that name.
+    /// No tool, prompt or resource has that name.
     UnknownTool {
         /// What to say, with the nearest known name if there is one.
         message: String,
@@ -139,7 +145,7 @@ struct Path {
     listed: Arc<[Listed]>,
     servers: Option<Servers>,
     /// Never changes; for a path without servers.
-    no_changes: watch::Sender<u64>,
+    no_changes: watch::Sender<Changes>,
     mode: Mode,
     sink: Arc<dyn AuditSink>,
     on_exit_failure: OnExitFailure,
@@ -175,7 +181,7 @@ impl Calls {
             definitions,
             listed,
             servers,
-            no_changes: watch::Sender::new(0),
+            no_changes: watch::Sender::default(),
             mode,
             sink,
             on_exit_failure,
@@ -219,8 +225,20 @@ impl Calls {
         }
     }
 
-    /// Changes whenever that list does.
-    pub fn list_changes(&self) -> watch::Receiver<u64> {
+    /// What servers offer of another kind, in the order of the configuration.
+    pub fn entries(&self, kind: Kind) -> Entries {
+        let catalog = self.0.servers.as_ref().map(|servers| servers.fleet.catalog());
+        catalog.map(|catalog| Arc::clone(catalog.borrow().entries(kind))).unwrap_or_default()
+    }
+
+    /// What clients are told about the servers; nothing if there are none.
+    pub fn instructions(&self) -> Option<Arc<str>> {
+        let servers = self.0.servers.as_ref().filter(|servers| servers.fleet.has_servers())?;
+        Some(Arc::clone(servers.fleet.catalog().borrow().instructions()))
+    }
+
+    /// Changes whenever one of these lists does.
+    pub fn list_changes(&self) -> watch::Receiver<Changes> {
         self.0
             .servers
             .as_ref()
@@ -244,6 +262,11 @@ impl Calls {
     /// The path of every call, in contract order. Nothing is served around it.
     pub async fn run(&self, mut call: Call) -> Reply {
         let path = &*self.0;
+        if let Some(servers) = &path.servers
+            && let Some(method) = Method::of(&call, path.seats.contains_key(&call.tool))
+        {
+            return path.run_method(servers, call, method).await;
+        }
         if let Some((servers, found)) = path.proxied(&call).await {
             return path.run_proxied(servers, call, found).await;
         }
@@ -355,7 +378,7 @@ fn as_object(details: Value) -> Value {
 
 /// Why a call never came to stage 3.
 enum Refused {
-    UnknownTool { message: String },
+    Unknown { code: &'static str, message: String },
     Failed(Failure),
     Cancelled,
 }
@@ -377,7 +400,8 @@ impl Path {
             let hint = nearest(name, native.chain(proxied));
             let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
             let shown: String = name.chars().take(128).collect();
-            return Err(Refused::UnknownTool { message: format!("unknown tool `{shown}`{hint}") });
+            let message = format!("unknown tool `{shown}`{hint}");
+            return Err(Refused::Unknown { code: UNKNOWN_TOOL, message });
         };
         if seat.is_admitted(self.mode) {
             return Ok(seat);
@@ -391,8 +415,8 @@ impl Path {
     /// even if the record fails, since nothing ran.
     async fn reject(&self, enter: &Enter, refused: Refused) -> Reply {
         let (ended, reply) = match refused {
-            Refused::UnknownTool { message } => {
-                let ended = Ended::failed(Outcome::Rejected, Failure::new("UNKNOWN_TOOL", message.clone()));
+            Refused::Unknown { code, message } => {
+                let ended = Ended::failed(Outcome::Rejected, Failure::new(code, message.clone()));
                 (ended, Some(Reply::UnknownTool { message }))
             }
             Refused::Failed(failure) => (Ended::failed(Outcome::Rejected, failure), None),

@@ -20,7 +20,7 @@ use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
-use super::{Call, Path, Refused, Reply, contain, validate};
+use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, validate};
 
 /// Compiled schemas that are kept.
 const SCHEMAS_MAX: usize = 20_000;
@@ -91,7 +91,7 @@ impl Path {
             }
             Found::Stranger => {
                 let message = format!("unknown tool `{}`", call.tool);
-                return self.reject(&enter, Refused::UnknownTool { message }).await;
+                return self.reject(&enter, Refused::Unknown { code: UNKNOWN_TOOL, message }).await;
             }
         };
         if let Err(error) = self.check_proxied(servers, &tool, &enter) {
@@ -183,7 +183,7 @@ fn beginning(result: &[u8]) -> String {
     summary(&String::from_utf8_lossy(head))
 }
 
-fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {
+pub(super) fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {
     let (outcome, failure) = (error.meaning().outcome, error.failure(&server));
     match relayed {
         Some(raw) => Ended { outcome, body: raw, error: Some(failure), form: Form::Error },

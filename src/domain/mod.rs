@@ -27,6 +27,7 @@ pub mod mode;
 pub mod names;
 pub mod nearest;
 pub mod note;
+pub mod offer;
 pub mod pin;
 pub mod proof;
 pub mod provider;

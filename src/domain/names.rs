@@ -4,6 +4,7 @@
 //! servers offer.
 //! Must not know: what a tool is, or who may call it.
 
+mod template;
 mod uri;
 
 use std::collections::{HashMap, HashSet};
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::log::visible;
 
+pub use template::is_made_from;
 pub use uri::{Uris, aliased, original};
 
 /// What stands between a server and its tool.

@@ -1,24 +1,31 @@
 //! What all servers offer together, under names that clients can call.
 //!
-//! Owns: the snapshot of all tools, shared by pointer, so that listing is a copy of bytes and a call is
-//! one look-up. A server whose list did not change keeps its entries.
+//! Owns: the snapshot of all tools, resources, templates and prompts, shared by pointer, so that listing is a copy
+//! of bytes and a call is one look-up; and what clients are told about the servers. A server whose lists did not
+//! change keeps its entries.
 //! Must not know: connections, or why a list changed.
 
-use std::collections::HashMap;
+mod entries;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::domain::instructions::instructions;
 use crate::domain::merkle::Hash;
-use crate::domain::names::{Names, Naming, exposed};
+use crate::domain::names::{Names, Naming, Uris, exposed, is_made_from};
+use crate::domain::offer::{Changes, Entries, Entry, Kind};
 use crate::domain::provider::Rule;
 use crate::mcp::raw::Members;
 
 use super::listing::Tool;
-use super::offer::Offered;
+use super::offer::{Abilities, Offered};
 use super::ship::Ship;
+
+use entries::{Others, Tables, about, in_order};
 
 /// A tool of a server, as clients know it.
 #[derive(Debug)]
@@ -48,6 +55,12 @@ pub struct Catalog {
     by_name: HashMap<Arc<str>, usize>,
     /// Tools that are there and cannot be called, under the names they would have, each with the rule.
     withheld: HashMap<String, Rule>,
+    resources: Entries,
+    templates: Entries,
+    prompts: Entries,
+    prompts_by_name: HashMap<Arc<str>, usize>,
+    uris: Uris,
+    instructions: Arc<str>,
     /// By slug: what it was made of.
     made_of: Vec<(Arc<str>, Arc<Offered>)>,
     /// Tools that have no name, each with the reason.
@@ -68,6 +81,71 @@ impl Catalog {
     /// Why a tool of that name is neither listed nor called, if there is one.
     pub fn withheld(&self, name: &str) -> Option<Rule> {
         self.withheld.get(name).copied()
+    }
+
+    /// Resources, templates or prompts: the servers in the order of the configuration, and what each has in the
+    /// order of its keys.
+    pub fn entries(&self, kind: Kind) -> &Entries {
+        match kind {
+            Kind::Resources => &self.resources,
+            Kind::Templates => &self.templates,
+            Kind::Prompts => &self.prompts,
+        }
+    }
+
+    /// The prompt that clients know so.
+    pub fn prompt(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.prompts_by_name.get(name).map(|place| &self.prompts[*place])
+    }
+
+    /// Whose resource a URI is, and what its server calls it: one that is listed, an alias, or one made from a
+    /// template. Of several templates, the first in the order of the configuration.
+    pub fn resource(&self, uri: &str) -> Option<(Arc<str>, String)> {
+        self.uris.resolve(uri).or_else(|| {
+            let template = self.templates.iter().find(|template| is_made_from(uri, &template.own))?;
+            Some((Arc::clone(&template.server), uri.to_owned()))
+        })
+    }
+
+    /// Whose template of resources it is.
+    pub fn template(&self, template: &str) -> Option<&Arc<Entry>> {
+        self.templates.iter().find(|entry| *entry.key == *template)
+    }
+
+    /// What clients are told about the servers; empty if there is nothing to tell.
+    pub fn instructions(&self) -> &Arc<str> {
+        &self.instructions
+    }
+
+    /// What a server can do, by its slug.
+    pub fn abilities(&self, slug: &str) -> Abilities {
+        let offered = self.made_of.iter().find(|(known, _)| &**known == slug);
+        offered.map(|(_, offered)| offered.abilities).unwrap_or_default()
+    }
+
+    /// Whether nobody offers anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.made_of.is_empty()
+    }
+
+    /// Counts the lists that are not what they were in the catalog before.
+    pub(super) fn count(&self, before: &Self, changes: &mut Changes) {
+        let same = |one: &Entries, other: &Entries| {
+            let same = |(one, other): (&Arc<Entry>, &Arc<Entry>)| {
+                Arc::ptr_eq(one, other) || (one.server == other.server && one.definition == other.definition)
+            };
+            one.len() == other.len() && one.iter().zip(other.iter()).all(same)
+        };
+        let same_tool = |(one, other): (&Arc<Proxied>, &Arc<Proxied>)| {
+            Arc::ptr_eq(one, other) || (one.server == other.server && one.definition == other.definition)
+        };
+        let same_tools =
+            self.tools.len() == before.tools.len() && self.tools.iter().zip(&before.tools).all(same_tool);
+        changes.tools += u64::from(!same_tools);
+        let same_resources =
+            same(&self.resources, &before.resources) && same(&self.templates, &before.templates);
+        changes.resources += u64::from(!same_resources);
+        changes.prompts += u64::from(!same(&self.prompts, &before.prompts));
     }
 
     /// Whether this offer of a server is in it.
@@ -101,6 +179,7 @@ struct Made {
     identity: Hash,
     offered: Arc<Offered>,
     tools: Vec<Arc<Proxied>>,
+    others: Others,
 }
 
 impl Made {
@@ -126,19 +205,34 @@ impl Compiler {
         for name in &self.reserved {
             names.reserve(name);
         }
-        let mut catalog = Catalog::default();
-        let mut made = HashMap::new();
+        let mut tables = Tables {
+            uris: Uris::default(),
+            templates: HashSet::new(),
+            prompts: Names::new(self.naming, self.name_chars_max),
+        };
+        let (mut catalog, mut made) = (Catalog::default(), HashMap::new());
+        let (mut all, mut told) = (Others::default(), Vec::new());
         for source in sources {
             let tools = self.tools(source, &mut names, &mut catalog);
+            let before = self.made.get(&source.ship.slug).filter(|made| made.is_of(source));
+            let before = before.map(|made| &made.others);
+            let others = Others::of(source, before, &mut tables, &mut catalog.problems);
+            told.push(about(source, &tools, &others.prompts));
             catalog.tools.extend(tools.iter().map(Arc::clone));
+            all.resources.extend(in_order(&others.resources));
+            all.templates.extend(in_order(&others.templates));
+            all.prompts.extend(in_order(&others.prompts));
             let (slug, offered) = (Arc::clone(&source.ship.slug), Arc::clone(source.offered));
             catalog.made_of.push((Arc::clone(&slug), Arc::clone(&offered)));
-            made.insert(slug, Made { identity: source.ship.identity, offered, tools });
+            made.insert(slug, Made { identity: source.ship.identity, offered, tools, others });
         }
         self.made = made;
         catalog.tools.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        catalog.by_name =
-            catalog.tools.iter().enumerate().map(|(place, tool)| (Arc::clone(&tool.name), place)).collect();
+        catalog.by_name = places(catalog.tools.iter().map(|tool| &tool.name));
+        catalog.prompts_by_name = places(all.prompts.iter().map(|prompt| &prompt.key));
+        (catalog.resources, catalog.templates) = (all.resources.into(), all.templates.into());
+        catalog.prompts = all.prompts.into();
+        (catalog.uris, catalog.instructions) = (tables.uris, instructions(&told).into());
         Some(catalog)
     }
 
@@ -171,6 +265,11 @@ impl Compiler {
         }
         entries
     }
+}
+
+/// Where each name stands.
+fn places<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> HashMap<Arc<str>, usize> {
+    names.enumerate().map(|(place, name)| (Arc::clone(name), place)).collect()
 }
 
 fn proxied(name: Arc<str>, server: Arc<str>, tool: &Tool) -> Proxied {

@@ -1,6 +1,6 @@
 //! The one task that follows all servers: a new catalog whenever a list has changed, and how each of them is.
 //!
-//! Owns: the published catalog, its number, the facts for `server_health`, and the events of changed lists.
+//! Owns: the published catalog, which of its lists have changed, the facts for `server_health`, and the events of changed lists.
 //! Must not know: how a server is reached, or who asks for the catalog.
 
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::domain::event::{Diff, News};
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Health;
+use crate::domain::offer::Changes;
 
 use super::bus::episode;
 use super::catalog::{Catalog, Compiler, Source};
@@ -25,7 +26,7 @@ pub(super) struct Keeper {
     compiler: Compiler,
     ships: watch::Receiver<Arc<Ships>>,
     publish_catalog: watch::Sender<Arc<Catalog>>,
-    publish_change: watch::Sender<u64>,
+    publish_change: watch::Sender<Changes>,
     health: watch::Sender<Vec<ServerFacts>>,
     surroundings: Surroundings,
     /// By slug: what a server offered when its change was told last.
@@ -39,9 +40,9 @@ impl Keeper {
         ships: watch::Receiver<Arc<Ships>>,
         health: watch::Sender<Vec<ServerFacts>>,
         surroundings: Surroundings,
-    ) -> (Self, watch::Receiver<Arc<Catalog>>, watch::Receiver<u64>) {
+    ) -> (Self, watch::Receiver<Arc<Catalog>>, watch::Receiver<Changes>) {
         let (publish_catalog, catalog) = watch::channel(Arc::default());
-        let (publish_change, changes) = watch::channel(0);
+        let (publish_change, changes) = watch::channel(Changes::default());
         let (told, problems) = (HashMap::new(), Vec::new());
         let keeper =
             Self { compiler, ships, publish_catalog, publish_change, health, surroundings, told, problems };
@@ -76,8 +77,13 @@ impl Keeper {
             self.surroundings.logger.warn(format_args!("[colibri] {problem}"));
         }
         self.problems.clone_from(&catalog.problems);
-        self.publish_catalog.send_replace(Arc::new(catalog));
-        self.publish_change.send_modify(|change| *change += 1);
+        let catalog = Arc::new(catalog);
+        let before = self.publish_catalog.send_replace(Arc::clone(&catalog));
+        self.publish_change.send_if_modified(|changes| {
+            let told = *changes;
+            catalog.count(&before, changes);
+            *changes != told
+        });
         for (ship, status) in ships.list.iter().zip(statuses) {
             // What another run remembers is no news.
             if status.connects > 0 {

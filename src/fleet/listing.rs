@@ -1,4 +1,8 @@
 //! Listing what a server offers, through all its pages, and no further than is sensible.
+//!
+//! Owns: the pages, their bounds, and what of a list is usable. A bad entry does not cost the others, and a list
+//! that is not the tools' does not cost the server.
+//! Must not know: names that clients see, other servers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,23 +13,28 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::domain::instructions::SERVER_BYTES_MAX;
 use crate::domain::ledger::clip;
 use crate::mcp::error::code;
 use crate::mcp::headers::{Mirror, mirrors};
+use crate::mcp::raw::Members;
 use crate::mcp::revision::Family;
 
 use super::error::Cause;
-use super::offer::Offered;
+use super::offer::{Abilities, Item, Offered};
 use super::session::{Request, Session};
 
 /// Pages of one list. A server with more is broken, or hostile.
 pub const PAGES_MAX: usize = 1000;
 
-/// Tools of one server, all pages together.
+/// Entries of one list, all pages together.
 pub const TOOLS_MAX: usize = 20_000;
 
 /// What all pages of one list weigh together. Far more than any model can read.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
+
+/// The longest URI or template of a resource that is listed, as for colibri's own.
+pub const URI_BYTES_MAX: usize = 16_384;
 
 /// A tool as its server describes it.
 #[derive(Clone, Debug)]
@@ -75,70 +84,191 @@ impl Tools {
 
 /// All that a server offers, within one deadline.
 pub async fn offer(session: &Session, deadline: Duration) -> Result<Offered, Cause> {
+    let until = Instant::now() + deadline;
     let tools = match tools(session, deadline).await {
         Ok(tools) => tools,
         // It offers other things.
         Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Tools::default(),
         Err(cause) => return Err(cause),
     };
-    Ok(Offered { tools, ..Offered::default() })
+    let (abilities, instructions) = introduced(session.introduction());
+    let mut offered = Offered { tools, instructions, abilities, ..Offered::default() };
+    // A list that hangs must not cost the server the tools that it has listed.
+    let until = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
+    let (resources, templates, prompts) = tokio::try_join!(
+        items(session, &RESOURCES, abilities.resources, until),
+        items(session, &TEMPLATES, abilities.resources, until),
+        items(session, &PROMPTS, abilities.prompts, until),
+    )?;
+    offered.left_out = [resources.1, templates.1, prompts.1].concat();
+    (offered.resources, offered.templates, offered.prompts) = (resources.0, templates.0, prompts.0);
+    Ok(offered)
+}
+
+/// A list of things other than tools.
+struct List {
+    method: &'static str,
+    /// The member of a page that has its entries.
+    member: &'static str,
+    /// The member of an entry by which its server knows it.
+    key: &'static str,
+    key_bytes_max: usize,
+}
+
+const RESOURCES: List =
+    List { method: "resources/list", member: "resources", key: "uri", key_bytes_max: URI_BYTES_MAX };
+const TEMPLATES: List = List {
+    method: "resources/templates/list",
+    member: "resourceTemplates",
+    key: "uriTemplate",
+    key_bytes_max: URI_BYTES_MAX,
+};
+// A name is hashed where it is too long for clients, so this is only against excess.
+const PROMPTS: List = List { method: "prompts/list", member: "prompts", key: "name", key_bytes_max: 4096 };
+
+/// The entries of a list, and what of it is unusable; fails only with the connection.
+async fn items(
+    session: &Session,
+    list: &List,
+    is_offered: bool,
+    until: Instant,
+) -> Result<(Vec<Item>, Vec<String>), Cause> {
+    let (mut items, mut left_out, mut keys) = (Vec::new(), Vec::new(), HashSet::new());
+    if !is_offered {
+        return Ok((items, left_out));
+    }
+    let listed =
+        pages(session, list.method, list.member, until, |definition| match list.key_of(&definition) {
+            Ok(key) if !keys.insert(key.clone()) => {
+                left_out.push(format!("{}: {}: listed twice", list.method, clip(&key)));
+            }
+            Ok(key) => items.push(Item { key, definition }),
+            Err(reason) => left_out.push(format!("{}: {}", list.method, clip(&reason))),
+        });
+    match listed.await {
+        Ok(()) => Ok((items, left_out)),
+        // Many have resources and no templates.
+        Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Ok(Default::default()),
+        Err(cause @ (Cause::Answered { .. } | Cause::Protocol(_) | Cause::TimedOut(_))) => {
+            Ok((Vec::new(), vec![format!("{}: {}", list.method, clip(&cause.to_string()))]))
+        }
+        Err(cause) => Err(cause),
+    }
+}
+
+impl List {
+    /// By what its server knows an entry. One without a name would cost a strict client the whole list.
+    fn key_of(&self, definition: &RawValue) -> Result<String, String> {
+        let members = Members::of(definition.get().as_bytes());
+        let members = members.ok_or_else(|| format!("{}: it is no object", shown(definition)))?;
+        let text =
+            |key: &str| members.get(key).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let missing = |key: &str| format!("{}: it has no `{key}`", shown(definition));
+        text("name").ok_or_else(|| missing("name"))?;
+        let key = text(self.key).filter(|key| !key.is_empty()).ok_or_else(|| missing(self.key))?;
+        if key.len() > self.key_bytes_max {
+            return Err(format!("{}: longer than {} bytes", clip(&key), self.key_bytes_max));
+        }
+        Ok(key)
+    }
+}
+
+/// What a server said in the handshake: what it can do, and what models should know.
+fn introduced(introduction: &[u8]) -> (Abilities, Option<String>) {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Introduction {
+        capabilities: HashMap<String, serde_json::Value>,
+        instructions: Option<String>,
+    }
+    let Introduction { capabilities, instructions } =
+        serde_json::from_slice(introduction).unwrap_or_default();
+    let has = |capability: &str| capabilities.get(capability).is_some_and(serde_json::Value::is_object);
+    let abilities = Abilities {
+        resources: has("resources"),
+        subscribe: capabilities.get("resources").is_some_and(|resources| resources["subscribe"] == true),
+        prompts: has("prompts"),
+        completions: has("completions"),
+        logging: has("logging"),
+    };
+    // More of it would be shown to nobody.
+    let cut = |mut text: String| {
+        text.truncate(text.floor_char_boundary(SERVER_BYTES_MAX));
+        text
+    };
+    (abilities, instructions.map(cut))
 }
 
 /// All tools of a server, within one deadline.
 pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause> {
-    #[derive(Deserialize)]
-    struct Page {
-        tools: Vec<Box<RawValue>>,
-        #[serde(rename = "nextCursor", default)]
-        next_cursor: Option<String>,
-    }
     let until = Instant::now() + deadline;
     let mut listed = Tools::default();
     // Before this family, the annotation meant nothing.
     let has_mirrors = session.revision().family == Family::Modern;
-    let mut mirrored = HashMap::new();
-    let (mut cursor, mut seen, mut names) = (None::<String>, HashSet::new(), HashSet::new());
-    let mut bytes = 0;
+    let (mut mirrored, mut names) = (HashMap::new(), HashSet::new());
+    let pages =
+        pages(session, "tools/list", "tools", until, |definition| match usable(&definition, has_mirrors) {
+            Ok((name, _)) if !names.insert(name.clone()) => {
+                listed.left_out.push(format!("{}: listed twice", clip(&name)));
+            }
+            Ok((name, mirrors)) => {
+                if !mirrors.is_empty() {
+                    mirrored.insert(name.clone(), Arc::from(mirrors));
+                }
+                listed.tools.push(Tool { name, definition });
+            }
+            Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
+        });
+    pages.await?;
+    session.mirror(mirrored);
+    Ok(listed)
+}
+
+/// Every entry of a list, page after page.
+async fn pages(
+    session: &Session,
+    method: &str,
+    member: &str,
+    until: Instant,
+    mut each: impl FnMut(Box<RawValue>),
+) -> Result<(), Cause> {
+    let broken = |what: String| Cause::Protocol(format!("{method}: {what}"));
+    let (mut cursor, mut seen) = (None::<String>, HashSet::new());
+    let (mut bytes, mut count) = (0, 0);
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         let left = until.saturating_duration_since(Instant::now());
         let request = Request { params: params.as_ref().map(String::as_bytes), ..Request::default() };
-        let page = session.request("tools/list", request, left).await?;
+        let page = session.request(method, request, left).await?;
         bytes += page.len();
         if bytes > LIST_BYTES_MAX {
-            return Err(Cause::Protocol(format!("tools/list: more than {LIST_BYTES_MAX} bytes")));
+            return Err(broken(format!("more than {LIST_BYTES_MAX} bytes")));
         }
-        let page: Page =
-            serde_json::from_slice(&page).map_err(|error| Cause::Protocol(format!("tools/list: {error}")))?;
-        for definition in page.tools {
-            match usable(&definition, has_mirrors) {
-                Ok((name, _)) if !names.insert(name.clone()) => {
-                    listed.left_out.push(format!("{}: listed twice", clip(&name)));
-                }
-                Ok((name, mirrors)) => {
-                    if !mirrors.is_empty() {
-                        mirrored.insert(name.clone(), Arc::from(mirrors));
-                    }
-                    listed.tools.push(Tool { name, definition });
-                }
-                Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
-            }
+        let unread = |error: serde_json::Error| broken(error.to_string());
+        let members = Members::of(&page).ok_or_else(|| broken("no object came".to_owned()))?;
+        let entries = members.get(member).ok_or_else(|| broken(format!("missing field `{member}`")))?;
+        let entries: Vec<Box<RawValue>> = serde_json::from_str(entries.get()).map_err(unread)?;
+        count += entries.len();
+        if count > TOOLS_MAX {
+            return Err(broken(format!("more than {TOOLS_MAX} {member}")));
         }
-        if listed.tools.len() + listed.left_out.len() > TOOLS_MAX {
-            return Err(Cause::Protocol(format!("tools/list: more than {TOOLS_MAX} tools")));
-        }
-        match page.next_cursor.filter(|cursor| !cursor.is_empty()) {
-            None => {
-                session.mirror(mirrored);
-                return Ok(listed);
-            }
+        entries.into_iter().for_each(&mut each);
+        let next = members.get("nextCursor").map(|next| serde_json::from_str::<Option<String>>(next.get()));
+        let next = next.transpose().map_err(unread)?.flatten();
+        match next.filter(|cursor| !cursor.is_empty()) {
+            None => return Ok(()),
             Some(next) if !seen.insert(next.clone()) => {
-                return Err(Cause::Protocol("tools/list: the same cursor came twice".to_owned()));
+                return Err(broken("the same cursor came twice".to_owned()));
             }
             next => cursor = next,
         }
     }
-    Err(Cause::Protocol(format!("tools/list: more than {PAGES_MAX} pages")))
+    Err(broken(format!("more than {PAGES_MAX} pages")))
+}
+
+/// Enough of a definition to recognise it.
+fn shown(definition: &RawValue) -> String {
+    definition.get().chars().take(80).collect()
 }
 
 /// The name of a tool that can be called, and the arguments its server wants in headers; one bad tool
@@ -150,9 +280,8 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
         #[serde(rename = "inputSchema")]
         input_schema: serde_json::Value,
     }
-    let shown: String = definition.get().chars().take(80).collect();
     let parsed: Definition =
-        serde_json::from_str(definition.get()).map_err(|error| format!("{shown}: {error}"))?;
+        serde_json::from_str(definition.get()).map_err(|error| format!("{}: {error}", shown(definition)))?;
     let Definition { name, input_schema } = parsed;
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));

@@ -27,6 +27,7 @@ mod remembered;
 pub mod report;
 pub mod roster;
 mod scribe;
+pub mod seek;
 pub mod session;
 pub mod ship;
 pub mod supervisor;

@@ -24,6 +24,8 @@ pub struct Offered {
     pub templates: Vec<Item>,
     /// Its prompts, by name, in its order.
     pub prompts: Vec<Item>,
+    /// What of its resources, templates and prompts is unusable, each with the reason.
+    pub left_out: Vec<String>,
     /// What it said of itself in the handshake, for models.
     pub instructions: Option<String>,
     /// What else it can do.

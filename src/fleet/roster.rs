@@ -25,6 +25,7 @@ use crate::domain::log::Logger;
 use crate::domain::merkle::Hash;
 use crate::domain::names::{Naming, split};
 use crate::domain::nearest::nearest;
+use crate::domain::offer::Changes;
 use crate::domain::pin::PinnedBy;
 use crate::domain::provider::{ProviderError, Rule};
 use crate::domain::queue::Bounds;
@@ -118,7 +119,7 @@ struct Inner {
     queues: Queues,
     ships: watch::Sender<Arc<Ships>>,
     catalog: watch::Receiver<Arc<Catalog>>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Changes>,
     /// Clients that are connected.
     clients: Arc<Clients>,
     warm_up: Arc<Semaphore>,
@@ -292,8 +293,8 @@ impl Fleet {
         self.0.catalog.clone()
     }
 
-    /// A new number for every new catalog.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    /// Which lists of the catalog have changed, and how often.
+    pub fn changes(&self) -> watch::Receiver<Changes> {
         self.0.changes.clone()
     }
 
@@ -343,18 +344,8 @@ impl Fleet {
         let known = self.0.catalog.borrow().get(name).cloned();
         let slug = known.as_ref().map(|tool| &*tool.server).or_else(|| split(name).map(|(slug, _)| slug));
         let Some(ship) = slug.and_then(|slug| ships.get(slug)) else { return Found::Stranger };
-        if ship.is_off() {
-            return self.refused(ship, ProviderError::PolicyDenied(Rule::Off));
-        }
-        if ship.status().borrow().connects == 0 {
-            if let Err(error) = ship.acquire(Instant::now() + ship.terms.timeout).await {
-                return self.refused(ship, error);
-            }
-            // The catalog follows the list in a moment.
-            let mut catalog = self.0.catalog.clone();
-            let listed =
-                catalog.wait_for(|catalog| catalog.knows(&ship.slug, &ship.status().borrow().offered));
-            drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
+        if let Err(failed) = self.met(ship).await {
+            return Found::Refused(failed);
         }
         let catalog = Arc::clone(&self.0.catalog.borrow());
         if let Some(tool) = catalog.get(name) {
@@ -366,6 +357,23 @@ impl Fleet {
         let own = catalog.tools().iter().filter(|tool| tool.server == ship.slug).map(|tool| &*tool.name);
         let (tool, nearest) = (name.into(), nearest(name, own).map(Into::into));
         self.refused(ship, ProviderError::ToolNotFound { tool, nearest })
+    }
+
+    /// Waits for a server that has never listed in this run what it offers, until the catalog has it.
+    pub(super) async fn met(&self, ship: &Ship) -> Result<(), Failed> {
+        let failed = |error| Failed::untried(Arc::clone(&ship.name), error);
+        if ship.is_off() {
+            return Err(failed(ProviderError::PolicyDenied(Rule::Off)));
+        }
+        if ship.status().borrow().connects == 0 {
+            ship.acquire(Instant::now() + ship.terms.timeout).await.map_err(failed)?;
+            // The catalog follows the list in a moment.
+            let mut catalog = self.0.catalog.clone();
+            let listed =
+                catalog.wait_for(|catalog| catalog.knows(&ship.slug, &ship.status().borrow().offered));
+            drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
+        }
+        Ok(())
     }
 
     #[expect(clippy::unused_self, reason = "reads as what the fleet says")]
@@ -417,7 +425,7 @@ impl Fleet {
         join_all(ships.list.iter().map(|ship| ship.supervised.leave())).await;
         let mut catalog = self.0.catalog.clone();
         // Fails only if its keeper has ended, and then it is empty.
-        let _ = catalog.wait_for(|catalog| catalog.tools().is_empty()).await;
+        let _ = catalog.wait_for(|catalog| catalog.is_empty()).await;
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;

@@ -9,7 +9,7 @@ use super::error::Error;
 use super::raw::Members;
 use super::request::{notification, with_members};
 use super::resources::extensions;
-use super::revision::{Family, MODERN, Revision};
+use super::revision::{Family, MODERN, REVISIONS, Revision};
 
 /// Where a result says under which id its call is on record.
 const CORRELATION_ID: &str = "colibri/correlationId";
@@ -32,28 +32,36 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The answer to `initialize`.
-    pub fn initialize(&self, revision: &Revision) -> Value {
+    /// The answer to `initialize`. `servers` is what there is to know of the servers, if
+    /// there are any.
+    pub fn initialize(&self, servers: Option<&str>, revision: &Revision) -> Value {
         json!({
             "protocolVersion": revision.date,
-            "capabilities": self.capabilities(revision),
+            "capabilities": self.capabilities(servers.is_some(), revision),
             "serverInfo": self.server_info(revision),
-            "instructions": self.instructions,
+            "instructions": self.instructions(servers),
         })
     }
 
-    /// The answer to `server/discover`.
-    pub fn discover(&self, revision: &Revision) -> Value {
+    /// The answer to `server/discover`. `servers` is what there is to know of the servers, if
+    /// there are any.
+    pub fn discover(&self, servers: Option<&str>, revision: &Revision) -> Value {
         let mut result = json!({
             "supportedVersions": [MODERN.date],
-            "capabilities": self.capabilities(revision),
-            "instructions": self.instructions,
+            "capabilities": self.capabilities(servers.is_some(), revision),
+            "instructions": self.instructions(servers),
         });
         if let Value::Object(result) = &mut result {
             cache_hints(result, revision);
             self.sign(result, revision);
         }
         result
+    }
+
+    fn instructions(&self, servers: Option<&str>) -> String {
+        let servers = servers.unwrap_or_default();
+        let gap = if servers.is_empty() { "" } else { "\n\n" };
+        format!("{}{gap}{servers}", self.instructions)
     }
 
     /// The answer to `tools/call`: the envelope as text for models, and as it is for programs.
@@ -84,15 +92,31 @@ impl Identity {
         out
     }
 
-    /// The answer to `tools/call` of a server's tool: its result as it came, and where to find the call on
-    /// record.
-    pub fn passed_on(&self, result: &Bytes, correlation_id: &str, revision: &Revision) -> Vec<u8> {
+    /// A server's answer to a call of its tool, or to another method: its result as it came, where to find the call
+    /// on record, and what the client's revision requires and the server's did not know.
+    pub fn passed_on(
+        &self,
+        result: &Bytes,
+        method: Option<&str>,
+        correlation_id: &str,
+        revision: &Revision,
+    ) -> Vec<u8> {
         let id = format!(r#""{correlation_id}""#);
-        let says = |key: &[u8]| memchr::memmem::find(result, key).is_some();
-        // A result that has neither word has neither member, and is not taken apart.
-        if !says(br#""_meta""#) && !says(br#""resultType""#) {
-            let kind = if revision.result_type { r#""resultType":"complete","# } else { "" };
-            return with_members(result, format!(r#"{kind}"_meta":{{"{CORRELATION_ID}":{id}}}"#).as_bytes());
+        let is_read = method == Some("resources/read");
+        let required = [
+            (revision.result_type, "resultType", r#""complete""#),
+            // Nobody knows how long it stays true, nor for whom else.
+            (revision.cache_hints && is_read, "ttlMs", "0"),
+            (revision.cache_hints && is_read, "cacheScope", r#""private""#),
+        ];
+        let required = required.iter().filter(|(is_required, ..)| *is_required);
+        let says = |key: &str| memchr::memmem::find(result, format!("\"{key}\"").as_bytes()).is_some();
+        // A result that has none of the words has none of the members, and is not taken apart.
+        if !says("_meta") && !required.clone().any(|(_, key, _)| says(key)) {
+            let mut added: Vec<String> =
+                required.map(|(_, key, value)| format!(r#""{key}":{value}"#)).collect();
+            added.push(format!(r#""_meta":{{"{CORRELATION_ID}":{id}}}"#));
+            return with_members(result, added.join(",").as_bytes());
         }
         let Some(members) = Members::of(result) else { return result.to_vec() };
         let meta = members.get("_meta").and_then(|meta| Members::of(meta.get().as_bytes()));
@@ -101,8 +125,9 @@ impl Identity {
             |meta| meta.with(CORRELATION_ID, id.as_bytes()),
         );
         let whole = members.with("_meta", &meta);
-        let lacks_kind = revision.result_type && members.get("resultType").is_none();
-        if lacks_kind { with_members(&whole, br#""resultType":"complete""#) } else { whole }
+        let missing = required.filter(|(_, key, _)| members.get(key).is_none());
+        let missing: Vec<String> = missing.map(|(_, key, value)| format!(r#""{key}":{value}"#)).collect();
+        if missing.is_empty() { whole } else { with_members(&whole, missing.join(",").as_bytes()) }
     }
 
     /// Adds what every modern result carries.
@@ -114,18 +139,34 @@ impl Identity {
         }
     }
 
-    /// `listChanged` is there if the list can change: if there are servers.
-    fn capabilities(&self, revision: &Revision) -> Value {
+    /// What comes from servers is there if there are any, and with it that it can change; tools may come even where
+    /// there is none yet. The newer family is told of changes in another way.
+    fn capabilities(&self, has_servers: bool, revision: &Revision) -> Value {
         let mut capabilities = json!({ "tools": {} });
-        if self.servers && revision.family == Family::Legacy {
-            capabilities["tools"]["listChanged"] = Value::from(true);
-        }
         if revision.set_level {
             capabilities["logging"] = json!({});
         }
-        if self.skills {
+        if self.servers && revision.family == Family::Legacy {
+            capabilities["tools"]["listChanged"] = Value::from(true);
+        }
+        if self.skills || has_servers {
             capabilities["resources"] = json!({});
+        }
+        if self.skills {
             capabilities["extensions"] = extensions();
+        }
+        if has_servers {
+            capabilities["prompts"] = json!({});
+            // The first revision completes without saying so.
+            if revision.date > REVISIONS[0].date {
+                capabilities["completions"] = json!({});
+            }
+            if revision.family == Family::Legacy {
+                capabilities["resources"]["subscribe"] = Value::from(true);
+                for list in ["resources", "prompts"] {
+                    capabilities[list]["listChanged"] = Value::from(true);
+                }
+            }
         }
         capabilities
     }
@@ -181,11 +222,6 @@ pub fn noticed(method: &str, params: Option<&Bytes>, token: &Id) -> Bytes {
     notification(method, own.as_deref().or(params.map(AsRef::as_ref)))
 }
 
-/// The notification that the list of tools is no longer what it was.
-pub fn list_changed() -> Bytes {
-    Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#)
-}
-
 /// The answers to a batch, as one frame.
 pub fn batch(answers: &[Bytes]) -> Bytes {
     let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum::<usize>() + 1);
@@ -215,7 +251,6 @@ pub(super) fn write(out: &mut Vec<u8>, value: &impl Serialize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::revision::REVISIONS;
     use super::*;
 
     fn identity() -> Identity {
@@ -271,18 +306,18 @@ mod tests {
         let identity = Identity { skills: true, ..identity() };
         let declared = json!({ "io.modelcontextprotocol/skills": { "directoryRead": true } });
         for revision in &REVISIONS {
-            let capabilities = identity.initialize(revision)["capabilities"].clone();
+            let capabilities = identity.initialize(None, revision)["capabilities"].clone();
             assert_eq!(capabilities["extensions"], declared, "{}", revision.date);
             assert_eq!(capabilities["resources"], json!({}));
         }
-        assert_eq!(identity.discover(&MODERN)["capabilities"]["extensions"], declared);
+        assert_eq!(identity.discover(None, &MODERN)["capabilities"]["extensions"], declared);
     }
 
     #[test]
     fn initialize_and_discover_say_who_answers() {
-        let old = identity().initialize(&REVISIONS[0]);
+        let old = identity().initialize(None, &REVISIONS[0]);
         assert_eq!(old["serverInfo"], json!({ "name": "colibri", "version": "1.2.3" }));
-        let new = identity().initialize(&REVISIONS[3]);
+        let new = identity().initialize(None, &REVISIONS[3]);
         assert_eq!(
             new,
             json!({
@@ -293,7 +328,7 @@ mod tests {
             })
         );
         assert_eq!(
-            identity().discover(&MODERN),
+            identity().discover(None, &MODERN),
             json!({
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": { "tools": {} },

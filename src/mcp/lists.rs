@@ -1,13 +1,16 @@
-//! `tools/list`: pages bounded by bytes, in the order of names.
+//! The lists: pages bounded by bytes. Tools in the order of names; the rest by server, then by key.
 //!
 //! A cursor is the last name of its page, so it needs no memory of the client and stays good when
 //! tools come and go between two pages.
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::domain::offer::{Entry, Kind};
 use crate::domain::tool::{Annotations, Definition, Listed};
 
 use super::answer::{Identity, cache_hints, write};
@@ -31,50 +34,159 @@ pub fn tools(
 ) -> Result<Vec<u8>, Error> {
     let start = match cursor {
         Some(cursor) => {
-            let last = decode(cursor).ok_or_else(|| {
-                Error::invalid_params("invalid cursor: use `nextCursor` of the page before, unchanged")
-            })?;
+            let last = decode(cursor).ok_or_else(not_ours)?;
             listed.partition_point(|tool| **tool.name() <= *last)
         }
         None => 0,
     };
-    let mut out = br#"{"tools":["#.to_vec();
-    let mut shown = 0;
-    for tool in &listed[start..] {
-        let before = out.len();
-        if shown > 0 {
-            out.push(b',');
-        }
-        match tool {
-            Listed::Native(definition) => write(&mut out, &Shown::of(definition, revision)),
+    let mut page = Page::begin("tools", b"", page_bytes_max);
+    let rest = &listed[start..];
+    let shown = rest.iter().take_while(|tool| {
+        page.add(|out| match tool {
+            Listed::Native(definition) => write(out, &Shown::of(definition, revision)),
             Listed::Proxied { definition, .. } => out.extend_from_slice(definition),
+        })
+    });
+    let shown = shown.count();
+    let next = (shown < rest.len()).then(|| encode(rest[shown - 1].name()));
+    Ok(page.end(next, Map::new(), identity, revision))
+}
+
+/// The result of `resources/list`, `resources/templates/list` or `prompts/list`, as raw JSON: what servers offer,
+/// without colibri's own. The entries of a server stand together, ordered by their keys.
+pub fn entries(
+    kind: Kind,
+    listed: &[Arc<Entry>],
+    cursor: Option<&str>,
+    identity: &Identity,
+    revision: &Revision,
+    page_bytes_max: usize,
+) -> Result<Vec<u8>, Error> {
+    let start = cursor.map_or(Ok(0), |cursor| behind(listed, cursor))?;
+    let page = Page::begin(member(kind), b"", page_bytes_max);
+    Ok(fill(page, &listed[start..], Map::new(), identity, revision))
+}
+
+/// The last page of colibri's own resources, with those of servers behind them. `own` is the array, raw; `more` is
+/// what else the result says.
+pub fn behind_own(
+    own: &[u8],
+    listed: &[Arc<Entry>],
+    more: Map<String, Value>,
+    identity: &Identity,
+    revision: &Revision,
+) -> Vec<u8> {
+    let own = own.trim_ascii().strip_prefix(b"[").and_then(|own| own.strip_suffix(b"]")).unwrap_or_default();
+    let page = Page::begin(member(Kind::Resources), own.trim_ascii(), PAGE_BYTES_MAX);
+    fill(page, listed, more, identity, revision)
+}
+
+/// Whether a cursor is one of [`entries`]; colibri's own resources have others.
+pub fn is_of_entries(cursor: &str) -> bool {
+    decode(cursor).is_some()
+}
+
+fn member(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Resources => "resources",
+        Kind::Templates => "resourceTemplates",
+        Kind::Prompts => "prompts",
+    }
+}
+
+fn fill(
+    mut page: Page,
+    listed: &[Arc<Entry>],
+    more: Map<String, Value>,
+    identity: &Identity,
+    revision: &Revision,
+) -> Vec<u8> {
+    let shown = listed.iter().take_while(|entry| page.add(|out| out.extend_from_slice(&entry.definition)));
+    let shown = shown.count();
+    // Of a page that had room for none, the first is the next.
+    let next = (shown < listed.len()).then(|| {
+        let last = shown.checked_sub(1).map(|last| &listed[last]);
+        last.map_or_else(|| encode(""), |last| encode(&format!("{} {}", last.server, last.key)))
+    });
+    page.end(next, more, identity, revision)
+}
+
+/// Where to go on: behind the entry that a cursor names, or behind where it would be.
+fn behind(listed: &[Arc<Entry>], cursor: &str) -> Result<usize, Error> {
+    let last = decode(cursor).ok_or_else(not_ours)?;
+    if last.is_empty() {
+        return Ok(0);
+    }
+    let (server, key) = last.split_once(' ').ok_or_else(not_ours)?;
+    let first = listed.iter().position(|entry| *entry.server == *server);
+    let first =
+        first.ok_or_else(|| Error::invalid_params("the list has changed: read it from the beginning"))?;
+    let passed = listed[first..].iter().take_while(|entry| *entry.server == *server && *entry.key <= *key);
+    Ok(first + passed.count())
+}
+
+fn not_ours() -> Error {
+    Error::invalid_params("invalid cursor: use `nextCursor` of the page before, unchanged")
+}
+
+/// A list under way, bounded by bytes.
+struct Page {
+    out: Vec<u8>,
+    is_empty: bool,
+    bytes_max: usize,
+}
+
+impl Page {
+    /// A page with something in it already, or nothing.
+    fn begin(member: &str, own: &[u8], bytes_max: usize) -> Self {
+        let out = [b"{\"", member.as_bytes(), b"\":[", own].concat();
+        Self { out, is_empty: own.is_empty(), bytes_max }
+    }
+
+    /// Whether it fits; the first always does.
+    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let before = self.out.len();
+        if !self.is_empty {
+            self.out.push(b',');
         }
-        if shown > 0 && out.len() > page_bytes_max {
-            out.truncate(before);
-            break;
+        write(&mut self.out);
+        let fits = self.is_empty || self.out.len() <= self.bytes_max;
+        if !fits {
+            self.out.truncate(before);
         }
-        shown += 1;
+        self.is_empty = false;
+        fits
     }
-    out.push(b']');
-    let mut rest = Map::new();
-    if start + shown < listed.len() {
-        let last = listed[start + shown - 1].name();
-        rest.insert("nextCursor".to_owned(), Value::from(encode(last)));
+
+    fn end(
+        self,
+        next: Option<String>,
+        more: Map<String, Value>,
+        identity: &Identity,
+        revision: &Revision,
+    ) -> Vec<u8> {
+        let mut out = self.out;
+        out.push(b']');
+        let mut rest = Map::new();
+        if let Some(next) = next {
+            rest.insert("nextCursor".to_owned(), Value::from(next));
+        }
+        cache_hints(&mut rest, revision);
+        if identity.servers && revision.cache_hints {
+            // Servers come, go and change their lists, and nothing tells a modern client so: it must ask.
+            rest.insert("ttlMs".to_owned(), Value::from(0));
+        }
+        identity.sign(&mut rest, revision);
+        rest.extend(more);
+        for (key, value) in &rest {
+            out.push(b',');
+            write(&mut out, key);
+            out.push(b':');
+            write(&mut out, value);
+        }
+        out.push(b'}');
+        out
     }
-    cache_hints(&mut rest, revision);
-    if identity.servers && revision.cache_hints {
-        // Servers come, go and change their lists, and nothing tells a modern client so: it must ask.
-        rest.insert("ttlMs".to_owned(), Value::from(0));
-    }
-    identity.sign(&mut rest, revision);
-    for (key, value) in &rest {
-        out.push(b',');
-        write(&mut out, key);
-        out.push(b':');
-        write(&mut out, value);
-    }
-    out.push(b'}');
-    Ok(out)
 }
 
 /// A definition, as far as a revision knows its fields.
@@ -116,8 +228,6 @@ fn decode(cursor: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
     use serde_json::json;
 

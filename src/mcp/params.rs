@@ -125,6 +125,18 @@ pub fn resource(params: Option<&Bytes>) -> Result<Bytes, Error> {
     Ok(serde_json::to_vec(&keys).expect("texts serialise").into())
 }
 
+/// The params of `prompts/get`, and nothing else that stands beside them.
+pub fn prompt(params: Option<&Bytes>) -> Result<Bytes, Error> {
+    let keys: PromptKeys = object(text(params))?;
+    Ok(serde_json::to_vec(&keys).expect("texts and raw JSON serialise").into())
+}
+
+/// The params of `completion/complete`, and nothing else that stands beside them.
+pub fn completion(params: Option<&Bytes>) -> Result<Bytes, Error> {
+    let keys: CompletionKeys = object(text(params))?;
+    Ok(serde_json::to_vec(&keys).expect("raw JSON serialises").into())
+}
+
 /// The params of `tools/call`.
 pub fn tool_call(params: Option<&Bytes>) -> Result<ToolCall, Error> {
     let keys: CallKeys = object(text(params))?;
@@ -200,6 +212,24 @@ struct ResourceKeys<'a> {
     uri: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     cursor: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct PromptKeys<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct CompletionKeys<'a> {
+    #[serde(borrow, rename = "ref")]
+    reference: &'a RawValue,
+    #[serde(borrow)]
+    argument: &'a RawValue,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    context: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]

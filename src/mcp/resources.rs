@@ -1,13 +1,33 @@
 //! The methods that read skills and resources: which they are, and how the envelope of the hidden tool
 //! behind each becomes its answer.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::domain::offer::Entry;
+
 use super::answer::{Identity, cache_hints, write};
 use super::error::Error;
+use super::lists;
+use super::raw::Members;
 use super::revision::Revision;
+
+/// The error of a name that nobody has, in the code of the method and the revision.
+pub fn unknown(method: Option<&str>, message: String, revision: &Revision) -> Error {
+    match method {
+        Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") => {
+            Error::resource_not_found(message, revision)
+        }
+        _ => Error::invalid_params(message),
+    }
+}
+
+/// Methods that servers answer.
+pub const FORWARDED: [&str; 5] =
+    ["resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"];
 
 /// The methods, and the names of the hidden tools behind them.
 pub const METHODS: [&str; 5] =
@@ -25,19 +45,11 @@ pub fn extensions() -> Value {
     json!({ "io.modelcontextprotocol/skills": { "directoryRead": true } })
 }
 
-/// The answer to `resources/templates/list`: there are none, but who has resources is asked.
-pub fn templates(identity: &Identity, revision: &Revision) -> Value {
-    let mut result = Map::new();
-    result.insert("resourceTemplates".to_owned(), json!([]));
-    cache_hints(&mut result, revision);
-    identity.sign(&mut result, revision);
-    Value::Object(result)
-}
-
-/// The result of a method, made from the envelope of its tool.
+/// The result of a method, made from the envelope of its tool; of a list, with what stands `behind` its last page.
 pub fn result(
     method: &str,
     envelope: &[u8],
+    behind: Option<&[Arc<Entry>]>,
     correlation_id: &str,
     identity: &Identity,
     revision: &Revision,
@@ -51,6 +63,14 @@ pub fn result(
     identity.sign(&mut rest, revision);
     let meta = rest.entry("_meta").or_insert_with(|| json!({}));
     meta["colibri/correlationId"] = Value::from(correlation_id);
+    let members = behind.and_then(|_| Members::of(data.get().as_bytes()));
+    if let (Some(behind), Some(members)) = (behind, members)
+        && members.get("nextCursor").is_none()
+    {
+        let own = members.get("resources").map_or("[]", RawValue::get);
+        rest.remove("ttlMs"); // The list says its own.
+        return Ok(lists::behind_own(own.as_bytes(), behind, rest, identity, revision));
+    }
     let mut tail = Vec::new();
     write(&mut tail, &rest);
     // Both are objects with something in them: what ends the one continues with the other.
@@ -66,7 +86,10 @@ fn refusal(method: &str, error: Option<Failure>, revision: &Revision) -> Error {
         return Error::invalid_params(message);
     }
     if details["code"] != NOT_FOUND {
-        return Error::internal(message);
+        // These methods have no `isError`: what a tool's result would say in its envelope is said here.
+        let mut data = if details.is_object() { details } else { json!({}) };
+        data["code"] = Value::from(code);
+        return Error { data: Some(data), ..Error::internal(message) };
     }
     let message = message.strip_prefix(NOT_FOUND).map_or(&*message, |rest| rest.trim_start_matches(": "));
     match method {
@@ -98,7 +121,7 @@ mod tests {
     fn answered(method: &str, envelope: &str, revision: &Revision) -> String {
         let identity =
             Identity { version: "1".to_owned(), instructions: String::new(), skills: true, servers: false };
-        match result(method, envelope.as_bytes(), "some-id", &identity, revision) {
+        match result(method, envelope.as_bytes(), None, "some-id", &identity, revision) {
             Ok(raw) => String::from_utf8(raw).unwrap(),
             Err(error) => format!("{} {}", error.code, error.message),
         }

@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, Notice, Reply};
 use crate::domain::log::Logger;
+use crate::domain::offer::Changes;
 use crate::mcp::answer;
 use crate::mcp::envelope::{self, Frame, Id, Message};
 use crate::mcp::error::Error;
 use crate::mcp::lines::{Line, Lines};
+use crate::mcp::request::notification;
 
 use super::front::Front;
 use super::in_flight::{InFlight, Ticket, contain};
@@ -78,6 +80,7 @@ impl<P: CallPath> Connection<P> {
     /// Serves until one side ends it, then lets the calls in flight end.
     pub(super) async fn run(mut self, stop: CancellationToken) -> Ended {
         let mut changes = self.calls.list_changes();
+        let mut told = *changes.borrow_and_update();
         let ended = loop {
             let event = tokio::select! {
                 biased;
@@ -88,10 +91,12 @@ impl<P: CallPath> Connection<P> {
             match event {
                 Event::Line(line) => self.take(line, &stop).await,
                 // A client that does not read what it was told is not told more.
-                Event::ListChanged if self.session.hears_changes() && self.outbox.has_room() => {
-                    self.outbox.push(answer::list_changed());
+                Event::ListChanged => {
+                    let before = std::mem::replace(&mut told, *changes.borrow_and_update());
+                    if self.session.hears_changes() && self.outbox.has_room() {
+                        told.since(before).for_each(|method| self.outbox.push(notification(method, None)));
+                    }
                 }
-                Event::ListChanged => {}
                 Event::End(ended) => break ended,
             }
         };
@@ -168,7 +173,7 @@ impl<P: CallPath> Connection<P> {
     /// Does what a message asks, as far as it is done at once. `bytes` is what it keeps in memory: its
     /// arguments are a slice of the frame, so all of the frame.
     async fn begin(&mut self, message: Message, bytes: usize, stop: &CancellationToken) -> Option<Pending> {
-        let next = self.session.accept(message, &|| self.calls.listed());
+        let next = self.session.accept(message, &self.calls);
         self.introduce(&next);
         match next {
             Step::Silence => None,
@@ -289,8 +294,8 @@ async fn ending(outbox: &Outbox, stop: &CancellationToken) -> Ended {
     }
 }
 
-/// Returns when the list of tools has changed; never, once it cannot change any more.
-async fn changed(changes: &mut watch::Receiver<u64>) {
+/// Returns when a list has changed; never, once it cannot change any more.
+async fn changed(changes: &mut watch::Receiver<Changes>) {
     if changes.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -382,7 +387,7 @@ async fn run_call(
         Ok(Reply::Envelope { body, is_error }) => answering.envelope(&id, &body, is_error, &correlation_id),
         Ok(Reply::Result { body }) => answering.result(&id, &body, &correlation_id),
         Ok(Reply::Error { raw }) => answer::relayed(&id, &raw),
-        Ok(Reply::UnknownTool { message }) => failure(Error::invalid_params(message)),
+        Ok(Reply::UnknownTool { message }) => answering.unknown(&id, message),
         // Not by the client, or nothing would be wanted.
         Ok(Reply::Cancelled) => failure(Error::internal("colibri is stopping: the call was cancelled")),
         Err(_) => failure(Error::internal(format!("the call failed inside colibri: {correlation_id}"))),

@@ -13,31 +13,48 @@ use uuid::Uuid;
 use crate::call::{Call, Caller, Reply};
 use crate::domain::audit::CallId;
 use crate::domain::clock::{Moment, Timestamp};
+use crate::domain::offer::{Changes, Entries, Entry, Kind};
 use crate::domain::tool::{Annotations, Definition, Listed};
 
-use super::CallPath;
+use super::{CallPath, Menu};
 
 /// See [`Double::run`].
 #[derive(Clone)]
 pub(super) struct Double {
     /// Each permit lets one `gate` through.
     pub(super) gate: Arc<Semaphore>,
-    /// A new number says that the list has changed.
-    pub(super) changes: watch::Sender<u64>,
+    /// New numbers say which lists have changed.
+    pub(super) changes: watch::Sender<Changes>,
 }
 
 impl Double {
     pub(super) fn new() -> Self {
-        Self { gate: Arc::new(Semaphore::new(0)), changes: watch::Sender::new(0) }
+        Self { gate: Arc::new(Semaphore::new(0)), changes: watch::Sender::default() }
     }
 }
 
-impl CallPath for Double {
+impl Menu for Double {
     fn listed(&self) -> Arc<[Listed]> {
         ["echo", "gate"].map(|name| Listed::Native(Arc::new(definition(name)))).into()
     }
 
-    fn list_changes(&self) -> watch::Receiver<u64> {
+    fn entries(&self, kind: Kind) -> Entries {
+        let (key, definition) = match kind {
+            Kind::Resources => ("file:///a", r#"{ "uri":"file:///a", "name":"a", "x":1.50 }"#),
+            Kind::Templates => ("file:///{+path}", r#"{ "uriTemplate":"file:///{+path}", "name":"a" }"#),
+            Kind::Prompts => ("s__p", r#"{ "name":"s__p" }"#),
+        };
+        let definition = Bytes::from_static(definition.as_bytes());
+        [Arc::new(Entry { key: key.into(), server: "s".into(), own: key.into(), definition })].into()
+    }
+
+    fn instructions(&self) -> Option<Arc<str>> {
+        Some("#### MCP Server: s".into())
+    }
+}
+
+impl CallPath for Double {
+    fn list_changes(&self) -> watch::Receiver<Changes> {
         self.changes.subscribe()
     }
 

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, Caller, Calls, Reply};
 use crate::domain::log::Logger;
+use crate::domain::offer::{Changes, Entries, Kind};
 use crate::domain::tool::Listed;
 use crate::mcp::answer::Identity;
 use crate::mcp::lines::FRAME_BYTES_MAX;
@@ -106,14 +107,23 @@ pub struct Settings {
     pub front: Front,
 }
 
-/// The call path, as far as a face needs it. [`Calls`] is the real one; the face's own tests hand in
-/// one that panics, hangs or refuses at will.
-pub trait CallPath: Clone + Send + Sync + 'static {
+/// What clients can ask for; looked at only if they do.
+pub trait Menu {
     /// What may be called, ordered by name.
     fn listed(&self) -> Arc<[Listed]>;
 
-    /// Changes whenever that list does.
-    fn list_changes(&self) -> watch::Receiver<u64>;
+    /// What servers offer of another kind.
+    fn entries(&self, kind: Kind) -> Entries;
+
+    /// What there is to know of the servers; nothing if there are none.
+    fn instructions(&self) -> Option<Arc<str>>;
+}
+
+/// The call path, as far as a face needs it. [`Calls`] is the real one; the face's own tests hand in
+/// one that panics, hangs or refuses at will.
+pub trait CallPath: Menu + Clone + Send + Sync + 'static {
+    /// Changes whenever one of the lists does.
+    fn list_changes(&self) -> watch::Receiver<Changes>;
 
     /// Tells all servers something of the client's.
     fn tell_servers(&self, method: &'static str);
@@ -134,12 +144,22 @@ pub trait CallPath: Clone + Send + Sync + 'static {
     fn run(&self, call: Call) -> impl Future<Output = Reply> + Send;
 }
 
-impl CallPath for Calls {
+impl Menu for Calls {
     fn listed(&self) -> Arc<[Listed]> {
         Calls::listed(self)
     }
 
-    fn list_changes(&self) -> watch::Receiver<u64> {
+    fn entries(&self, kind: Kind) -> Entries {
+        Calls::entries(self, kind)
+    }
+
+    fn instructions(&self) -> Option<Arc<str>> {
+        Calls::instructions(self)
+    }
+}
+
+impl CallPath for Calls {
+    fn list_changes(&self) -> watch::Receiver<Changes> {
         Calls::list_changes(self)
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Caller, Rounds};
 use crate::domain::audit::Principal;
-use crate::domain::tool::Listed;
+use crate::domain::offer::{Entries, Kind};
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
@@ -19,6 +19,8 @@ use crate::mcp::lists::{self, PAGE_BYTES_MAX};
 use crate::mcp::params::{self, LogLevel, Meta, ToolCall};
 use crate::mcp::resources;
 use crate::mcp::revision::{Family, Revision, known, negotiate};
+
+use super::Menu;
 
 const NOT_BEGUN: &str = "the session has not begun: send `initialize` first, or put \
     `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` \
@@ -86,8 +88,10 @@ pub(super) struct Asked {
 pub(super) struct Answering {
     identity: Arc<Identity>,
     revision: &'static Revision,
-    /// The method, if it is one that a hidden tool answers.
+    /// The method, if it is one that a hidden tool or a server answers.
     method: Option<&'static str>,
+    /// What servers list, to stand behind what the method lists.
+    behind: Option<Entries>,
 }
 
 impl Answering {
@@ -96,15 +100,21 @@ impl Answering {
         let Some(method) = self.method else {
             return answer::success(id, &self.identity.called(body, is_error, correlation_id, self.revision));
         };
-        match resources::result(method, body, correlation_id, &self.identity, self.revision) {
+        let behind = self.behind.as_deref();
+        match resources::result(method, body, behind, correlation_id, &self.identity, self.revision) {
             Ok(result) => answer::success(id, &result),
             Err(error) => answer::failure(Some(id), &error),
         }
     }
 
-    /// The answer to a call of a server's tool: its result as it came.
+    /// The answer to a call of a server's tool or method: its result as it came.
     pub(super) fn result(&self, id: &Id, result: &Bytes, correlation_id: &str) -> Bytes {
-        answer::success(id, &self.identity.passed_on(result, correlation_id, self.revision))
+        answer::success(id, &self.identity.passed_on(result, self.method, correlation_id, self.revision))
+    }
+
+    /// The answer to a call of what nobody has.
+    pub(super) fn unknown(&self, id: &Id, message: String) -> Bytes {
+        answer::failure(Some(id), &resources::unknown(self.method, message, self.revision))
     }
 
     /// The call that is asked for: what names a method is no call of a tool, and the other way round.
@@ -118,15 +128,12 @@ enum Outcome {
     Raw(Vec<u8>),
     Value(Value),
     LogLevel(LogLevel),
-    /// And under which token the client wants to hear of progress.
-    Call(Peer, ToolCall, Option<Id>),
-    Method(Peer, &'static str, Bytes),
+    Call(Peer, ToolCall),
+    /// With what servers list behind it, if it is a list.
+    Method(Peer, &'static str, Bytes, Option<Entries>),
 }
 
 type Params<'a> = Option<&'a Bytes>;
-
-/// Where the list of tools comes from; asked only if it is needed.
-type Lister<'a> = &'a dyn Fn() -> Arc<[Listed]>;
 
 impl Session {
     pub(super) fn new(identity: Arc<Identity>, user: String) -> Self {
@@ -151,21 +158,11 @@ impl Session {
     }
 
     /// What a message leads to.
-    pub(super) fn accept(&mut self, message: Message, lister: Lister<'_>) -> Step {
+    pub(super) fn accept(&mut self, message: Message, menu: &dyn Menu) -> Step {
         match message {
-            Message::Request { id, method, params } => match self.request(&method, params.as_ref(), lister) {
-                Ok(Outcome::Raw(result)) => Step::Answer(answer::success(&id, &result)),
-                Ok(Outcome::Value(result)) => Step::Answer(answer::value(&id, &result)),
-                Ok(Outcome::LogLevel(level)) => Step::LogLevel(level.name(), answer::success(&id, b"{}")),
-                Ok(Outcome::Call(peer, call, progress)) => {
-                    Step::Call(Asked { progress, ..self.ask(id, peer, call, None) })
-                }
-                Ok(Outcome::Method(peer, method, arguments)) => {
-                    let call = ToolCall { name: method.to_owned(), arguments: Some(arguments), given: None };
-                    Step::Call(self.ask(id, peer, call, Some(method)))
-                }
-                Err(error) => Step::Answer(answer::failure(Some(&id), &error)),
-            },
+            Message::Request { id, method, params } => self
+                .request(id.clone(), &method, params.as_ref(), menu)
+                .unwrap_or_else(|error| Step::Answer(answer::failure(Some(&id), &error))),
             Message::Notification { method, params } if method == "notifications/cancelled" => {
                 params::cancelled(params.as_ref()).map_or(Step::Silence, Step::Cancel)
             }
@@ -177,13 +174,24 @@ impl Session {
         }
     }
 
-    fn request(&mut self, method: &str, params: Params<'_>, lister: Lister<'_>) -> Result<Outcome, Error> {
-        let meta = params::meta(params)?;
-        if meta.version.is_some() {
-            self.modern(method, params, meta, lister)
+    fn request(&mut self, id: Id, method: &str, params: Params<'_>, menu: &dyn Menu) -> Result<Step, Error> {
+        let mut meta = params::meta(params)?;
+        let progress = meta.progress_token.take();
+        let outcome = if meta.version.is_some() {
+            self.modern(method, params, meta, menu)
         } else {
-            self.legacy(method, params, meta.progress_token, lister)
-        }
+            self.legacy(method, params, menu)
+        };
+        Ok(match outcome? {
+            Outcome::Raw(result) => Step::Answer(answer::success(&id, &result)),
+            Outcome::Value(result) => Step::Answer(answer::value(&id, &result)),
+            Outcome::LogLevel(level) => Step::LogLevel(level.name(), answer::success(&id, b"{}")),
+            Outcome::Call(peer, call) => Step::Call(self.ask(id, peer, call, progress, None, None)),
+            Outcome::Method(peer, method, arguments, behind) => {
+                let call = ToolCall { name: method.to_owned(), arguments: Some(arguments), given: None };
+                Step::Call(self.ask(id, peer, call, progress, Some(method), behind))
+            }
+        })
     }
 
     fn modern(
@@ -191,7 +199,7 @@ impl Session {
         method: &str,
         params: Params<'_>,
         meta: Meta,
-        lister: Lister<'_>,
+        menu: &dyn Menu,
     ) -> Result<Outcome, Error> {
         let version = meta.version.unwrap_or_default();
         let revision = known(&version, Family::Modern).ok_or_else(|| Error::unsupported_version(&version))?;
@@ -199,68 +207,97 @@ impl Session {
             return Err(Error::invalid_params(NO_CAPABILITIES));
         };
         match method {
-            "server/discover" => Ok(Outcome::Value(self.identity.discover(revision))),
-            "tools/list" => self.list(params, revision, lister),
+            "server/discover" => {
+                Ok(Outcome::Value(self.identity.discover(menu.instructions().as_deref(), revision)))
+            }
+            "tools/list" => self.list(params, revision, menu),
             "tools/call" => {
                 let peer = self.peer(revision, meta.client);
                 let peer = Peer { capabilities: Some(capabilities), ..peer };
-                Ok(Outcome::Call(peer, params::tool_call(params)?, meta.progress_token))
+                Ok(Outcome::Call(peer, params::tool_call(params)?))
             }
-            _ => self.resources(method, params, revision, || self.peer(revision, meta.client)),
+            _ => self.other(method, params, &self.peer(revision, meta.client), menu),
         }
     }
 
-    fn legacy(
-        &mut self,
-        method: &str,
-        params: Params<'_>,
-        progress: Option<Id>,
-        lister: Lister<'_>,
-    ) -> Result<Outcome, Error> {
+    fn legacy(&mut self, method: &str, params: Params<'_>, menu: &dyn Menu) -> Result<Outcome, Error> {
         match (method, &self.legacy) {
-            ("initialize", None) => self.initialize(params),
+            ("initialize", None) => self.initialize(params, menu),
             ("initialize", Some(_)) => Err(Error::invalid_request("the session has already begun")),
             ("ping", _) => Ok(empty()),
             (_, None) => Err(Error::invalid_params(NOT_BEGUN)),
             ("logging/setLevel", Some(_)) => params::level(params).map(Outcome::LogLevel),
-            ("tools/list", Some(peer)) => self.list(params, peer.revision, lister),
-            ("tools/call", Some(peer)) => {
-                Ok(Outcome::Call(peer.clone(), params::tool_call(params)?, progress))
-            }
-            (_, Some(peer)) => self.resources(method, params, peer.revision, || peer.clone()),
+            ("tools/list", Some(peer)) => self.list(params, peer.revision, menu),
+            ("tools/call", Some(peer)) => Ok(Outcome::Call(peer.clone(), params::tool_call(params)?)),
+            (_, Some(peer)) => self.other(method, params, peer, menu),
         }
     }
 
-    /// The methods of skills and resources, where there are any.
-    fn resources(
+    /// The methods of skills, resources, prompts and completions, where there are any.
+    fn other(
         &self,
         method: &str,
         params: Params<'_>,
-        revision: &Revision,
-        peer: impl FnOnce() -> Peer,
+        peer: &Peer,
+        menu: &dyn Menu,
     ) -> Result<Outcome, Error> {
-        let known = resources::METHODS.into_iter().find(|known| *known == method);
-        match known {
-            _ if !self.identity.skills => Err(Error::unknown_method(method)),
-            Some(method) => Ok(Outcome::Method(peer(), method, params::resource(params)?)),
-            None if method == "resources/templates/list" => {
-                Ok(Outcome::Value(resources::templates(&self.identity, revision)))
+        let Identity { skills, servers, .. } = *self.identity;
+        let is_legacy = peer.revision.family == Family::Legacy;
+        let known = resources::METHODS.into_iter().chain(resources::FORWARDED);
+        let known = known.into_iter().find(|known| *known == method);
+        let call = |method, arguments| Ok(Outcome::Method(peer.clone(), method, arguments, None));
+        match (method, known) {
+            ("resources/list", _) if skills || servers => self.resources(params, peer, menu),
+            ("resources/templates/list", _) if skills || servers => {
+                self.entries(Kind::Templates, params, peer.revision, menu)
             }
-            None => Err(Error::unknown_method(method)),
+            ("prompts/list", _) if servers => self.entries(Kind::Prompts, params, peer.revision, menu),
+            ("prompts/get", Some(method)) if servers => call(method, params::prompt(params)?),
+            ("completion/complete", Some(method)) if servers => call(method, params::completion(params)?),
+            ("resources/read", Some(method)) if skills || servers => call(method, params::resource(params)?),
+            ("resources/subscribe" | "resources/unsubscribe", Some(method)) if servers && is_legacy => {
+                call(method, params::resource(params)?)
+            }
+            ("skills/list" | "skills/get" | "resources/directory/read", Some(method)) if skills => {
+                call(method, params::resource(params)?)
+            }
+            _ => Err(Error::unknown_method(method)),
         }
     }
 
-    fn initialize(&mut self, params: Params<'_>) -> Result<Outcome, Error> {
+    /// Colibri's own resources first, by a call, and those of servers behind them.
+    fn resources(&self, params: Params<'_>, peer: &Peer, menu: &dyn Menu) -> Result<Outcome, Error> {
+        let cursor = params::cursor(params)?;
+        if !self.identity.skills || cursor.as_deref().is_some_and(lists::is_of_entries) {
+            return self.entries(Kind::Resources, params, peer.revision, menu);
+        }
+        let behind = self.identity.servers.then(|| menu.entries(Kind::Resources));
+        Ok(Outcome::Method(peer.clone(), "resources/list", params::resource(params)?, behind))
+    }
+
+    fn entries(
+        &self,
+        kind: Kind,
+        params: Params<'_>,
+        revision: &Revision,
+        menu: &dyn Menu,
+    ) -> Result<Outcome, Error> {
+        let cursor = params::cursor(params)?;
+        let (listed, identity) = (menu.entries(kind), &self.identity);
+        lists::entries(kind, &listed, cursor.as_deref(), identity, revision, PAGE_BYTES_MAX).map(Outcome::Raw)
+    }
+
+    fn initialize(&mut self, params: Params<'_>, menu: &dyn Menu) -> Result<Outcome, Error> {
         let asked = params::initialize(params)?;
         let revision = negotiate(&asked.version);
         let peer = self.peer(revision, asked.client);
         self.legacy = Some(Peer { capabilities: asked.capabilities, ..peer });
-        Ok(Outcome::Value(self.identity.initialize(revision)))
+        Ok(Outcome::Value(self.identity.initialize(menu.instructions().as_deref(), revision)))
     }
 
-    fn list(&self, params: Params<'_>, revision: &Revision, lister: Lister<'_>) -> Result<Outcome, Error> {
+    fn list(&self, params: Params<'_>, revision: &Revision, menu: &dyn Menu) -> Result<Outcome, Error> {
         let cursor = params::cursor(params)?;
-        let page = lists::tools(&lister(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
+        let page = lists::tools(&menu.listed(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
         page.map(Outcome::Raw)
     }
 
@@ -270,7 +307,15 @@ impl Session {
         Peer { revision, principal, capabilities: None }
     }
 
-    fn ask(&self, id: Id, peer: Peer, call: ToolCall, method: Option<&'static str>) -> Asked {
+    fn ask(
+        &self,
+        id: Id,
+        peer: Peer,
+        call: ToolCall,
+        progress: Option<Id>,
+        method: Option<&'static str>,
+        behind: Option<Entries>,
+    ) -> Asked {
         let is_modern = peer.revision.family == Family::Modern;
         let capabilities = peer.capabilities.filter(|_| is_modern);
         Asked {
@@ -279,8 +324,13 @@ impl Session {
             tool: call.name,
             arguments: call.arguments,
             caller: Caller { principal: peer.principal, revision: peer.revision.date },
-            progress: None,
-            answer: Answering { identity: Arc::clone(&self.identity), revision: peer.revision, method },
+            progress,
+            answer: Answering {
+                identity: Arc::clone(&self.identity),
+                revision: peer.revision,
+                method,
+                behind,
+            },
         }
     }
 }

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 const SCHEME: &str = "colibri://";
 
+/// Colibri's own resources.
+const SKILLS: &str = "skill://";
+
 /// `colibri://SERVER/<encoded>`: a URI of that server and no other. `server` is a slug.
 pub fn aliased(server: &str, uri: &str) -> String {
     let mut alias = String::with_capacity(SCHEME.len() + server.len() + 1 + uri.len() * 2);
@@ -49,8 +52,10 @@ impl Uris {
     /// How one resource of one server is listed: as it is, or as an alias where an earlier server has
     /// it already. Add servers in the order of the configuration.
     pub fn add(&mut self, server: &Arc<str>, uri: &str) -> Arc<str> {
-        // A server that names a resource like an alias could pose as another server's.
-        let poses = uri.get(..SCHEME.len()).is_some_and(|head| head.eq_ignore_ascii_case(SCHEME));
+        // A server that names a resource like an alias could pose as another server's; or as colibri.
+        let begins =
+            |scheme: &str| uri.get(..scheme.len()).is_some_and(|head| head.eq_ignore_ascii_case(scheme));
+        let poses = begins(SCHEME) || begins(SKILLS);
         if !poses && self.owners.get(uri).is_none_or(|owner| owner == server) {
             let listed: Arc<str> = uri.into();
             self.owners.insert(Arc::clone(&listed), Arc::clone(server));
@@ -111,7 +116,7 @@ mod tests {
     fn an_alias_of_an_alias() {
         let evil: Arc<str> = "evil".into();
         let mut uris = Uris::default();
-        for posed in ["colibri://good/file%3A%2F%2Fx", "COLIBRI://good/x"] {
+        for posed in ["colibri://good/file%3A%2F%2Fx", "COLIBRI://good/x", "skill://good/SKILL.md"] {
             let listed = uris.add(&evil, posed);
             assert!(listed.starts_with("colibri://evil/"), "{listed}");
             assert_eq!(uris.resolve(&listed), Some((Arc::clone(&evil), posed.to_owned())));

@@ -321,7 +321,7 @@ impl Supervisor {
                 let tools = &self.offered.tools;
                 let count = tools.tools.len();
                 self.surroundings.logger.info(format_args!("[mcp:{name}] ready with {count} tools"));
-                for left_out in &tools.left_out {
+                for left_out in tools.left_out.iter().chain(&self.offered.left_out) {
                     self.surroundings.logger.warn(format_args!("[mcp:{name}] left out: {left_out}"));
                 }
             }

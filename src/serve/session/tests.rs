@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::super::CallPath as _;
 use super::super::double::Double;
 use super::*;
 use crate::mcp::envelope::{Frame, read};
@@ -30,7 +29,7 @@ fn begun() -> Session {
 /// `cancel ID`, or nothing.
 fn say(session: &mut Session, frame: &str) -> String {
     let Frame::Single(message) = read(&Bytes::copy_from_slice(frame.as_bytes())) else { panic!("a batch") };
-    match session.accept(message, &|| Double::new().listed()) {
+    match session.accept(message, &Double::new()) {
         // An answer is answered with nothing.
         Step::Silence | Step::Answered(..) => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),

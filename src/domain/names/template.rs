@@ -1,0 +1,91 @@
+//! Templates of URIs (RFC 6570), as far as a URI has to be recognised as made from one.
+//!
+//! Owns: that recognition. Only the simple and the reserved expansion of one variable are told apart; any
+//! other expression stands for whatever may stand there, because its server knows better.
+
+/// Steps of one comparison. A template that needs more is built to cost, and matches nothing.
+const STEPS_MAX: usize = 20_000;
+
+/// Whether a URI can be made from a template. `{name}` stands for one or more characters other than `/`, `?`
+/// and `#`; `{+name}`, `{#name}` and every other expression for any, or none.
+pub fn is_made_from(uri: &str, template: &str) -> bool {
+    let Some(parts) = parts(template) else { return false };
+    // Without an expression it is a URI, and those are listed as resources.
+    parts.iter().any(|part| !matches!(part, Part::Text(_))) && matches(uri.as_bytes(), &parts, &mut 0)
+}
+
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Text(&'a [u8]),
+    /// One segment of a path.
+    Segment,
+    Anything,
+}
+
+fn parts(template: &str) -> Option<Vec<Part<'_>>> {
+    let (mut parts, mut rest) = (Vec::new(), template);
+    while let Some((text, behind)) = rest.split_once('{') {
+        let (expression, behind) = behind.split_once('}')?;
+        if !text.is_empty() {
+            parts.push(Part::Text(text.as_bytes()));
+        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '%' | '-');
+        let is_simple = !expression.is_empty() && expression.chars().all(is_name);
+        parts.push(if is_simple { Part::Segment } else { Part::Anything });
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.as_bytes()));
+    }
+    Some(parts)
+}
+
+fn matches(uri: &[u8], parts: &[Part<'_>], steps: &mut usize) -> bool {
+    *steps += 1;
+    let Some((part, rest)) = parts.split_first() else { return uri.is_empty() };
+    match part {
+        _ if *steps > STEPS_MAX => false,
+        Part::Text(text) => uri.strip_prefix(*text).is_some_and(|uri| matches(uri, rest, steps)),
+        Part::Anything if rest.is_empty() => true,
+        Part::Segment => {
+            let ends = uri.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(uri.len());
+            if rest.is_empty() {
+                return ends > 0 && ends == uri.len();
+            }
+            (1..=ends).any(|taken| matches(&uri[taken..], rest, steps))
+        }
+        Part::Anything => (0..=uri.len()).any(|taken| matches(&uri[taken..], rest, steps)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PR-12: a read is led to the server whose template its URI is made from.
+    #[test]
+    fn uris_and_their_templates() {
+        let check = |uri: &str, template: &str, expected: bool| {
+            assert_eq!(is_made_from(uri, template), expected, "{uri} from {template}");
+        };
+        check("test://template/7/data", "test://template/{id}/data", true);
+        check("test://template/a%20b/data", "test://template/{id}/data", true);
+        check("test://template//data", "test://template/{id}/data", false);
+        check("test://template/7/8/data", "test://template/{id}/data", false);
+        check("test://template/7/data/x", "test://template/{id}/data", false);
+        check("file:///a/b/c.txt", "file:///{path}", false);
+        check("file:///a/b/c.txt", "file:///{+path}", true);
+        check("file:///", "file:///{+path}", true);
+        check(&format!("file:///{}", "a/".repeat(8_000)), "file:///{+path}", true);
+        check("db://a.b/c", "db://{host}.{domain}/{table}", true);
+        check("db://a/c", "db://{host}.{domain}/{table}", false);
+        check("s://x?q=1&r=2", "s://x{?q,r}", true);
+        check("s://x", "s://x{?q,r}", true);
+        check("s://é", "s://{name}", true);
+        check("s://x", "s://x", false);
+        for broken in ["s://{x", "{", ""] {
+            check("s://x", broken, false);
+        }
+        check(&"a".repeat(4_000), &format!("{}b", "{+x}".repeat(50)), false); // Soon, if not exact.
+    }
+}
