@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{
-    Isolation, Loaded, Network as Hosts, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
+    Isolation, Loaded, Network as Written, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
 };
-use crate::sandbox::policy::{Files, Limits, Network};
+use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
 
 /// Resident memory of a process that lives as long as one call.
@@ -134,20 +134,19 @@ fn limits_of(server: &ServerConfig) -> Limits {
 }
 
 fn network_of(server: &ServerConfig) -> Result<Option<Network>, String> {
-    let is_none = match &server.sandbox.network {
+    let hosts = match &server.sandbox.network {
         None => return Ok(None),
-        Some(Hosts::Whole(NetworkWhole::Full)) => return Ok(Some(Network::Full)),
-        Some(Hosts::Whole(NetworkWhole::None)) => true,
-        Some(Hosts::Hosts(hosts)) => hosts.is_empty(),
-        Some(Hosts::Domains(domains)) => {
-            domains.allowed_domains.is_empty() && domains.denied_domains.is_empty()
-        }
+        Some(Written::Whole(NetworkWhole::Full)) => return Ok(Some(Network::Full)),
+        Some(Written::Whole(NetworkWhole::None)) => Hosts::default(),
+        Some(Written::Hosts(hosts)) => Hosts::allowing(hosts)?,
+        Some(Written::Domains(domains)) => Hosts::new(&domains.allowed_domains, &domains.denied_domains)?,
     };
-    if is_none {
-        Ok(Some(Network::None))
-    } else {
-        Err("sandbox.network: single hosts cannot be told apart yet; write \"none\" or \"full\"".to_owned())
+    if hosts.allowed.is_empty() && !hosts.denied.is_empty() {
+        return Err("sandbox.network: deniedDomains alone allows nothing; name allowedDomains, or write \
+                    \"none\" or \"full\""
+            .to_owned());
     }
+    Ok(Some(if hosts.allowed.is_empty() { Network::None } else { Network::Hosts(hosts) }))
 }
 
 #[cfg(test)]
@@ -189,13 +188,28 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_written_in_two_ways() {
+        let network = |text: &str| {
+            check(&format!(r#"{{"command": "x", "sandbox": {{"network": {text}}}}}"#)).unwrap().network
+        };
+        let hosts =
+            |allowed: &[&str], denied: &[&str]| Some(Network::Hosts(Hosts::new(allowed, denied).unwrap()));
+        assert_eq!(network(r#"["a.com:443", "*.b.com"]"#), hosts(&["a.com:443", "*.b.com"], &[]));
+        let both = r#"{"allowedDomains": ["*.a.com"], "deniedDomains": ["x.a.com"]}"#;
+        assert_eq!(network(both), hosts(&["*.a.com"], &["x.a.com"]));
+        assert_eq!(network("[]"), Some(Network::None));
+        assert_eq!(network(r#""full""#), Some(Network::Full));
+    }
+
+    #[test]
     fn what_cannot_be_held_is_refused() {
         let refused = |sandbox: &str, expected: &str| {
             let error = check(&format!(r#"{{"command": "x", "sandbox": {sandbox}}}"#)).unwrap_err();
             assert!(error.contains(expected), "{error}");
         };
         refused(r#"{"allowDegraded": ["land"]}"#, "there is no layer `land`; the layers are namespace");
-        refused(r#"{"network": ["example.com:443"]}"#, "write \"none\" or \"full\"");
+        refused(r#"{"network": ["https://example.com"]}"#, "has no port that is a number");
+        refused(r#"{"network": ["exa mple.com"]}"#, "`exa mple.com` is no host");
         refused(r#"{"network": {"deniedDomains": ["example.com"]}}"#, "write \"none\" or \"full\"");
         refused(r#"{"filesystem": {"allowRead": ["/a/*"]}}"#, "is a pattern");
         refused(

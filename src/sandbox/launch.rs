@@ -28,8 +28,9 @@ use tokio::time::timeout;
 use crate::domain::end::End;
 
 use super::Spec;
+use super::egress::proxy::{self, Refusals};
 use super::life::{Ended, LEAVE_GRACE, TERM_GRACE};
-use super::policy::{Layer, Policy};
+use super::policy::{Hosts, Layer, Network, Policy};
 use super::tail::Tail;
 use super::wire::{HELPER_NAME, LEAVE, REPORT_BYTES_MAX, Report, Request};
 
@@ -55,6 +56,19 @@ pub(super) fn helper() -> Option<&'static Path> {
 pub(super) struct Launched {
     pub(super) process: Process,
     pub(super) line: UnixStream,
+    pub(super) way_out: Option<WayOut>,
+}
+
+/// Where the helper will hand out a listening socket, and which hosts may be reached through it.
+pub(super) struct WayOut {
+    door: UnixStream,
+    hosts: Hosts,
+}
+
+impl WayOut {
+    pub(super) async fn serve(self, refusals: Refusals) {
+        proxy::serve(self.door, self.hosts, refusals).await;
+    }
 }
 
 /// Which standard streams the child gets.
@@ -81,7 +95,8 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         policy: policy.clone(),
     };
     let (ours, theirs) = StdUnixStream::pair()?;
-    send(&ours, &request, &streams.stdin)?;
+    let (way_out, door) = way_out(policy)?;
+    send(&ours, &request, &streams.stdin, door.as_ref())?;
     let mut command = Command::new(helper);
     command
         .arg0(HELPER_NAME)
@@ -94,20 +109,30 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         .kill_on_drop(true);
     let process = command.spawn()?;
     ours.set_nonblocking(true)?;
-    Ok(Launched { process, line: UnixStream::from_std(ours)? })
+    Ok(Launched { process, line: UnixStream::from_std(ours)?, way_out })
+}
+
+/// Both ends of a door for the listening socket, if the child needs one.
+fn way_out(policy: &Policy) -> io::Result<(Option<WayOut>, Option<OwnedFd>)> {
+    let Network::Hosts(hosts) = policy.network() else { return Ok((None, None)) };
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let way_out = WayOut { door: UnixStream::from_std(ours)?, hosts: hosts.clone() };
+    Ok((Some(way_out), Some(theirs.into())))
 }
 
 /// Sends the request as a file in memory, so that its length never blocks, and the child's stdin: the
-/// helper's own is the line.
-fn send(line: &StdUnixStream, request: &Request, stdin: &OwnedFd) -> io::Result<()> {
+/// helper's own is the line. And the door, if there is one.
+fn send(line: &StdUnixStream, request: &Request, stdin: &OwnedFd, door: Option<&OwnedFd>) -> io::Result<()> {
     let mut file = File::from(memfd_create("colibri-sandbox-request", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(request)?)?;
     file.rewind()?;
-    let descriptors = [file.as_fd(), stdin.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut descriptors = vec![file.as_fd(), stdin.as_fd()];
+    descriptors.extend(door.map(AsFd::as_fd));
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    assert!(fits, "the space was made for two descriptors");
+    assert!(fits, "the space was made for three descriptors");
     sendmsg(line, &[IoSlice::new(b"!")], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
@@ -140,7 +165,7 @@ pub(super) async fn live(
     lacking: watch::Sender<Option<BTreeSet<Layer>>>,
     last_words: Tail,
 ) -> Ended {
-    let Launched { mut process, line } = launched;
+    let Launched { mut process, line, way_out: _ } = launched;
     let (reading, mut writing) = line.into_split();
     let mut told = std::pin::pin!(listen(reading, lacking));
     let mut reason = None;

@@ -15,6 +15,7 @@
 //! allows for it.
 
 pub mod browser;
+mod egress;
 #[cfg(target_os = "linux")]
 mod examine;
 mod group;
@@ -35,7 +36,10 @@ use std::process::ExitCode;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+#[cfg(target_os = "linux")]
+use tokio_util::task::AbortOnDropHandle;
 
+pub use egress::CONNECTIONS_MAX;
 #[cfg(target_os = "linux")]
 pub use examine::examine;
 pub use life::Life;
@@ -170,15 +174,20 @@ fn keep(mut launched: launch::Launched) -> Life {
     let words = last_words.clone();
     let listening = launched.process.stderr.take().map(|stderr| tokio::spawn(words.listen(stderr)));
     let words = last_words.clone();
+    let (refusals, refused) = egress::proxy::Refusals::channel();
+    let way_out = launched.way_out.take().map(|way_out| tokio::spawn(way_out.serve(refusals)));
+    // Dropped with the task below, and with it every connection.
+    let way_out = way_out.map(AbortOnDropHandle::new);
     tokio::spawn(async move {
         let whole = launch::live(launched, asked, tell, words).await;
+        drop(way_out);
         // What the child said last is read before its end is told; nobody is left who holds the pipe.
         if let Some(listening) = listening {
             let _ = timeout(life::TERM_GRACE, listening).await;
         }
         publish.send_replace(Some(whole));
     });
-    Life { end, ended, lacking, last_words, pid }
+    Life { end, ended, lacking, refused: life::Refused::new(refused), last_words, pid }
 }
 
 fn start_group(spec: &Spec) -> std::io::Result<Child> {
@@ -197,5 +206,6 @@ fn start_group(spec: &Spec) -> std::io::Result<Child> {
         let _ = timeout(life::TERM_GRACE, listening).await;
         publish.send_replace(Some(whole));
     });
-    Ok(Child { stdin, stdout, life: Life { end, ended, lacking, last_words, pid } })
+    let refused = life::Refused::new(mpsc::channel(1).1);
+    Ok(Child { stdin, stdout, life: Life { end, ended, lacking, refused, last_words, pid } })
 }

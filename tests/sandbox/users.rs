@@ -9,7 +9,7 @@ use super::support::Villain;
 const NOBODY: u32 = 65534;
 
 /// Runs `colibri run` as nobody, with a copy of the program that nobody can reach.
-fn as_nobody(villain: &Villain, options: &[&str], words: &[&str]) -> Command {
+pub(super) fn as_nobody(villain: &Villain, options: &[&str], words: &[&str]) -> Command {
     let colibri = villain.folder.join("colibri");
     if !colibri.exists() {
         std::fs::set_permissions(&villain.folder, std::fs::Permissions::from_mode(0o755)).unwrap();

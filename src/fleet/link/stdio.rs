@@ -14,6 +14,7 @@ use crate::domain::end::End;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
 use crate::mcp::lines::{Line, Lines};
+use crate::sandbox::policy::Network;
 use crate::sandbox::{self, Life, Policy, Spec};
 
 use super::{Link, Opener, Outgoing};
@@ -65,6 +66,9 @@ impl Opener for Stdio {
             let lines = Lines::new(self.frame_bytes_max);
             if !self.policy.allow_degraded.is_empty() {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
+            }
+            if matches!(self.policy.network(), Network::Hosts(_)) {
+                tokio::spawn(tell_what_is_refused(child.life.clone(), inbox.clone(), program.clone()));
             }
             tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
             let stdin = Arc::new(Mutex::new(Some(child.stdin)));
@@ -186,6 +190,13 @@ async fn tell_what_is_lacking(life: Life, inbox: Inbox, program: String) {
     if !lacking.is_empty() {
         let names: Vec<&str> = lacking.iter().map(|layer| layer.name()).collect();
         inbox.warn(&format!("{program} runs without these layers of its sandbox: {}", names.join(", ")));
+    }
+}
+
+/// A host that a child may not reach is told once, so that its owner can name it.
+async fn tell_what_is_refused(life: Life, inbox: Inbox, program: String) {
+    while let Some(refused) = life.next_refused().await {
+        inbox.warn(&format!("{program}: {refused}"));
     }
 }
 

@@ -5,6 +5,7 @@
 //! Must not know: tokio, configuration, logging. There is nobody to log to.
 
 pub(super) mod canary;
+mod door;
 mod filter;
 mod init;
 mod limits;
@@ -13,6 +14,7 @@ mod sys;
 mod tree;
 mod view;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -27,7 +29,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use crate::domain::end::End;
 
-use super::policy::Layer;
+use super::policy::{Layer, Network};
 use super::wire::{Report, Request};
 use sys::Fork;
 
@@ -107,8 +109,8 @@ struct Streams {
 
 /// The helper's whole life. Its exit code says nothing: what happened is told over the line.
 pub(super) fn main() -> ExitCode {
-    let Ok((request, streams, line)) = receive() else { return ExitCode::FAILURE };
-    match serve(&request, streams, &line) {
+    let Ok(Received { mut request, streams, line, door }) = receive() else { return ExitCode::FAILURE };
+    match serve(&mut request, streams, &line, door) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
             tell_end(&line, refusal.end(), NEVER_RAN);
@@ -131,8 +133,17 @@ fn tell_end(line: &UnixStream, end: End, status: i32) {
     tell(line, &Report::Ended { end, status });
 }
 
+/// What the helper starts with.
+struct Received {
+    request: Request,
+    streams: Streams,
+    line: UnixStream,
+    /// Where a listening socket is handed out, if one is wanted.
+    door: Option<OwnedFd>,
+}
+
 /// Takes the line from stdin and the request from the line, and leaves nothing on 0, 1 and 2.
-fn receive() -> io::Result<(Request, Streams, UnixStream)> {
+fn receive() -> io::Result<Received> {
     sys::close_the_rest_on_exec()?;
     let line = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (stdout, stderr) = {
@@ -140,7 +151,7 @@ fn receive() -> io::Result<(Request, Streams, UnixStream)> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         (stdout, io::stderr().as_fd().try_clone_to_owned()?)
     };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(&line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -150,7 +161,9 @@ fn receive() -> io::Result<(Request, Streams, UnixStream)> {
             descriptors.extend(sent);
         }
     }
-    let Ok([request, stdin]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+    let mut descriptors = descriptors.into_iter();
+    let (Some(request), Some(stdin), door) = (descriptors.next(), descriptors.next(), descriptors.next())
+    else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let mut text = Vec::new();
@@ -160,16 +173,22 @@ fn receive() -> io::Result<(Request, Streams, UnixStream)> {
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    Ok((request, Streams { stdin, stdout, stderr }, line))
+    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door })
 }
 
 /// Makes the namespaces, starts the init in them, and outlives it.
-fn serve(request: &Request, streams: Streams, line: &UnixStream) -> Result<(), Refusal> {
+fn serve(
+    request: &mut Request,
+    streams: Streams,
+    line: &UnixStream,
+    door: Option<OwnedFd>,
+) -> Result<(), Refusal> {
     // A session of its own: no terminal, and signals to colibri's group stop here.
     let _ = setsid();
     rustix::process::chdir("/")?;
     let mut layers = Layers::default();
-    make_namespaces(request, &mut layers)?;
+    request.environment.extend(make_namespaces(request, &mut layers, door)?);
+    let request = &*request;
     // Nobody in the sandbox may read or stop what guards it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // If the init is killed where there is no namespace, what it kept comes to this process.
@@ -202,8 +221,12 @@ fn outlive(init: Pid) {
     tree::kill_descendants();
 }
 
-/// Leaves colibri's namespaces.
-fn make_namespaces(request: &Request, layers: &mut Layers) -> Result<(), Refusal> {
+/// Leaves colibri's namespaces. Returns what the program must know of its network.
+fn make_namespaces(
+    request: &Request,
+    layers: &mut Layers,
+    door: Option<OwnedFd>,
+) -> Result<Vec<(OsString, OsString)>, Refusal> {
     let mut user = User::default();
     layers.put_on(Layer::Namespace, request, || {
         if request.policy.allow_degraded.contains(&Layer::Namespace) {
@@ -211,7 +234,15 @@ fn make_namespaces(request: &Request, layers: &mut Layers) -> Result<(), Refusal
         }
         user.leave(PROCESSES_AND_FILES)
     })?;
-    layers.put_on(Layer::Network, request, || user.leave(UnshareFlags::NEWNET))
+    let mut variables = Vec::new();
+    layers.put_on(Layer::Network, request, || {
+        user.leave(UnshareFlags::NEWNET)?;
+        if let (Some(door), Network::Hosts(hosts)) = (door, request.policy.network()) {
+            variables = door::open(&door, hosts)?;
+        }
+        Ok(())
+    })?;
+    Ok(variables)
 }
 
 const PROCESSES_AND_FILES: UnshareFlags =

@@ -67,7 +67,7 @@ fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<
     layers.put_on(Layer::Privileges, request, drop_privileges)?;
     layers.put_on(Layer::Seccomp, request, || {
         set_no_new_privs(true)?;
-        sys::install_filter(&mut filter::program(request.policy.has_network()))
+        sys::install_filter(&mut filter::program(request.policy.network()))
     })
 }
 
