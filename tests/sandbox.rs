@@ -6,6 +6,7 @@
 mod ends;
 mod layers;
 mod limits;
+mod links;
 mod network;
 mod orphans;
 mod reach;

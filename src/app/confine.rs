@@ -45,7 +45,11 @@ pub fn policy_for(server: &Server, configured: &ServerConfig, loaded: &Loaded) -
 /// The policy of a server, or what is wrong with its configuration.
 pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Policy, String> {
     let level = match server.sandbox.level {
-        SandboxLevel::Off => return Ok(Policy::off()),
+        // What it says is still read by colibri, which does not listen to a line without end.
+        SandboxLevel::Off => {
+            let limits = Limits { output_bytes: limits_of(server).output_bytes, ..Limits::none() };
+            return Ok(Policy { limits, ..Policy::off() });
+        }
         SandboxLevel::Standard => Level::Standard,
         SandboxLevel::Strict => Level::Strict,
     };
@@ -130,6 +134,7 @@ fn limits_of(server: &ServerConfig) -> Limits {
         wall: None,
         file_bytes: megabytes(written.file_size_mb).or(usual.file_bytes),
         open_files: written.open_files.or(usual.open_files),
+        output_bytes: megabytes(written.output_mb).or(usual.output_bytes),
     }
 }
 
@@ -164,14 +169,16 @@ mod tests {
         let hidden = vec!["/data/colibri".into()];
         let usual = Policy { files: Files { hidden, ..Files::default() }, ..Policy::default() };
         assert_eq!(check(r#"{"command": "x"}"#), Ok(usual));
-        assert_eq!(check(r#"{"command": "x", "sandbox": "off"}"#), Ok(Policy::off()));
+        let output_bytes = Limits::default().output_bytes;
+        let off = Policy { limits: Limits { output_bytes, ..Limits::none() }, ..Policy::off() };
+        assert_eq!(check(r#"{"command": "x", "sandbox": "off"}"#), Ok(off));
         assert_eq!(check(r#"{"command": "x", "sandbox": "strict"}"#).unwrap().level, Level::Strict);
     }
 
     #[test]
     fn what_is_written_counts() {
         let policy = check(
-            r#"{"command": "x", "isolation": "call", "timeout": 5000, "limits": {"processes": 7, "fileSizeMb": 3},
+            r#"{"command": "x", "isolation": "call", "timeout": 5000, "limits": {"processes": 7, "fileSizeMb": 3, "outputMb": 2},
                 "sandbox": {"filesystem": {"allowRead": ["~/notes", "docs", "/abs"], "denyRead": ["~"]}, "network": "none",
                             "allowDegraded": ["landlock"]}}"#,
         )
@@ -184,6 +191,7 @@ mod tests {
         assert_eq!(policy.limits.memory_bytes, Some(CALL_MEMORY_BYTES));
         assert_eq!(policy.limits.processes, Some(7));
         assert_eq!(policy.limits.file_bytes, Some(3 << 20));
+        assert_eq!(policy.limits.output_bytes, Some(2 << 20));
         assert_eq!(policy.limits.cpu, Some(Duration::from_secs(10)));
     }
 

@@ -190,5 +190,7 @@ fn limits(arguments: &Arguments) -> Limits {
         wall: seconds(arguments.wall_seconds),
         file_bytes: megabytes(arguments.file_size_mb).or(usual.file_bytes),
         open_files: arguments.open_files.or(usual.open_files),
+        // Its output is not read here.
+        output_bytes: None,
     }
 }

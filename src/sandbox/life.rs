@@ -59,6 +59,16 @@ impl Life {
         self.ended.borrow().is_some()
     }
 
+    /// How it ended, if it has.
+    pub fn known_end(&self) -> Option<End> {
+        self.ended.borrow().as_ref().map(|ended| ended.end.clone())
+    }
+
+    /// The layers that it runs without, as far as that is known: once it has said anything, it is.
+    pub fn lacking(&self) -> BTreeSet<Layer> {
+        self.lacking.borrow().clone().unwrap_or_default()
+    }
+
     /// Waits for the end, and tells how it came about.
     pub async fn how_it_ended(&self) -> End {
         self.whole_end().await.end

@@ -91,6 +91,8 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
     /// Open files, per process.
     pub open_files: Option<u32>,
+    /// What it may say without ending a line. Whoever reads its stdout holds it to this.
+    pub output_bytes: Option<u64>,
 }
 
 impl Limits {
@@ -103,6 +105,7 @@ impl Limits {
             wall: None,
             file_bytes: None,
             open_files: None,
+            output_bytes: None,
         }
     }
 }
@@ -115,6 +118,7 @@ impl Default for Limits {
             processes: Some(512),
             file_bytes: Some(1 << 30),
             open_files: Some(1024),
+            output_bytes: Some(64 << 20),
             ..Self::none()
         }
     }

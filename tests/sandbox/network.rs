@@ -305,3 +305,21 @@ async fn tunnels_die_with_colibri() {
     closed.expect("the tunnel is closed").unwrap();
     colibri.wait().await.unwrap();
 }
+
+/// The doctor says what a list of hosts means, and which list is none.
+#[test]
+fn the_doctor_tells_of_lists_of_hosts() {
+    let villain = Villain::new();
+    let config = villain.folder.join("colibri.json");
+    let servers = r#"{"mcpServers": {
+        "good": {"command": "true", "sandbox": {"network": ["api.example.com", "*.example.org:8443"]}},
+        "bad": {"command": "true", "sandbox": {"network": ["https://api.example.com"]}}}}"#;
+    std::fs::write(&config, servers).unwrap();
+    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_colibri"));
+    doctor.arg("--config").arg(&config).arg("doctor").env("HOME", &villain.folder);
+    let done = doctor.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("good reaches api.example.com, *.example.org:8443 alone"), "{said}");
+    assert!(said.contains("bad will not be started: sandbox.network: `https://api.example.com`"), "{said}");
+    assert_eq!(done.status.code(), Some(8));
+}
