@@ -4,6 +4,8 @@
 //! Owns: the meeting of `config` and `sandbox`, neither of which knows the other.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -81,11 +83,13 @@ pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Pol
     Ok(Policy { limits: limits_of(server), files, network: network_of(server)?, ..policy })
 }
 
-/// colibri's own files: the data folder whole, the database and what lies beside it, and every
+/// colibri's own files: the data and runtime folders whole, the database and what lies beside it, and every
 /// configuration file, by its folder where the folder is colibri's own.
 pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     let config = &loaded.config;
-    let mut places = vec![config.data_dir.clone()];
+    // What is not there cannot be covered, and another colibri may make it while a server runs.
+    let _ = DirBuilder::new().mode(0o700).create(&config.runtime_dir);
+    let mut places = vec![config.data_dir.clone(), config.runtime_dir.clone()];
     let folder = config.database.parent().unwrap_or(Path::new("."));
     let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
