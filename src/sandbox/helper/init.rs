@@ -73,8 +73,8 @@ impl<'a> Init<'a> {
             // Beside the guardian's pipe: this works even if the init is busy. It is armed by a process
             // of one thread, so that it means the process.
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            is_bounded =
-                view::make(request).map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
+            is_bounded = view::make(request, layers.own_user)
+                .map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
         } else {
             // Here a dead init could kill nobody; it hears of the helper's end by the pipe, and kills.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

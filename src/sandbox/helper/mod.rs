@@ -9,6 +9,7 @@ mod door;
 mod filter;
 mod init;
 mod limits;
+mod owner;
 mod program;
 mod sys;
 mod tree;
@@ -70,6 +71,8 @@ impl Refusal {
 struct Layers {
     holding: Vec<Layer>,
     lacking: Vec<Layer>,
+    /// The user that the program runs as, if it is not colibri's own.
+    own_user: Option<u32>,
 }
 
 impl Layers {
@@ -186,7 +189,7 @@ fn serve(
     // A session of its own: no terminal, and signals to colibri's group stop here.
     let _ = setsid();
     rustix::process::chdir("/")?;
-    let mut layers = Layers::default();
+    let mut layers = Layers { own_user: owner::of(request), ..Layers::default() };
     request.environment.extend(make_namespaces(request, &mut layers, door)?);
     let request = &*request;
     // Nobody in the sandbox may read or stop what guards it.
@@ -228,12 +231,17 @@ fn make_namespaces(
     door: Option<OwnedFd>,
 ) -> Result<Vec<(OsString, OsString)>, Refusal> {
     let mut user = User::default();
+    let own_user = layers.own_user;
     layers.put_on(Layer::Namespace, request, || {
         if request.policy.allow_degraded.contains(&Layer::Namespace) {
-            try_out(request)?;
+            try_out(request, own_user)?;
         }
         user.leave(PROCESSES_AND_FILES)
     })?;
+    if !layers.hold(Layer::Namespace) {
+        // Without a view nothing can be shown as its own.
+        layers.own_user = None;
+    }
     let mut variables = Vec::new();
     layers.put_on(Layer::Network, request, || {
         user.leave(UnshareFlags::NEWNET)?;
@@ -250,13 +258,13 @@ const PROCESSES_AND_FILES: UnshareFlags =
 
 /// Whether the namespaces and the view can be made, by making them in a process that ends. Who has
 /// entered a process namespace in which the view cannot be made has no way back.
-fn try_out(request: &Request) -> io::Result<()> {
+fn try_out(request: &Request, own_user: Option<u32>) -> io::Result<()> {
     let wait = |child: Pid| match waitpid(Some(child), WaitOptions::empty()) {
         Ok(Some((_, status))) if status.exit_status() == Some(0) => Ok(()),
         _ => Err(io::Error::other("namespaces were tried out, and do not work")),
     };
     let attempt = || match sys::fork()? {
-        Fork::Child => leave(i32::from(view::make(request).is_err())),
+        Fork::Child => leave(i32::from(view::make(request, own_user).is_err())),
         Fork::Parent(init) => wait(init),
     };
     match sys::fork()? {
