@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::app::policy_for;
 use crate::config::{Loaded, Server, State, from_process};
 use crate::sandbox::policy::Network;
-use crate::sandbox::{Policy, examine};
+use crate::sandbox::{Policy, control_group, examine};
 use crate::store::{Paths, Reader, StoreError};
 
 use super::Session;
@@ -80,6 +80,13 @@ fn sandbox() -> Result<Vec<Check>, Fault> {
             )),
         }
     }
+    let by = match control_group() {
+        Ok(group) => format!("limits: watched, and the control group {group}"),
+        Err(why) => format!(
+            "limits: watched, without a control group ({why}), so that memory in no process is not seen"
+        ),
+    };
+    missing.push(Check::well("sandbox", by));
     if !holding.is_empty() {
         missing.insert(0, Check::well("sandbox", format!("holding: {}", holding.join(", "))));
     }

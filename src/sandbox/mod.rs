@@ -20,6 +20,8 @@ mod egress;
 mod examine;
 mod group;
 #[cfg(target_os = "linux")]
+mod groups;
+#[cfg(target_os = "linux")]
 mod helper;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -42,6 +44,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub use egress::CONNECTIONS_MAX;
 #[cfg(target_os = "linux")]
 pub use examine::examine;
+#[cfg(target_os = "linux")]
+pub use groups::control_group;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
@@ -155,6 +159,12 @@ pub fn run_under(spec: &Spec, policy: &Policy) -> std::io::Result<Life> {
 #[cfg(not(target_os = "linux"))]
 pub fn run_under(_: &Spec, _: &Policy) -> std::io::Result<Life> {
     Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "there is no sandbox on this platform"))
+}
+
+/// Whether control groups are used here: none is.
+#[cfg(not(target_os = "linux"))]
+pub fn control_group() -> Result<String, &'static str> {
+    Err("there are none on this platform")
 }
 
 /// Whether each layer holds here, and if not, why: none does.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The ports of an entry that names none.
 const USUAL_PORTS: [u16; 2] = [443, 80];
 
+/// The longest name there is.
+const NAME_BYTES_MAX: usize = 253;
+
 /// Rules for hosts: what is not allowed is refused, and what is denied is refused even if it is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hosts {
@@ -140,7 +143,8 @@ impl Target {
     pub(super) fn parse(text: &str, usual_port: Option<u16>) -> Option<Self> {
         let (host, port) = split(text)?;
         let host = normal(host);
-        let is_sound = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_sound =
+            (1..=NAME_BYTES_MAX).contains(&host.len()) && host.bytes().all(|byte| byte.is_ascii_graphic());
         is_sound.then_some(Self { host, port: port.or(usual_port)? })
     }
 

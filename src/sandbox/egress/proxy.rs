@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::{TcpListener, TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -26,6 +26,10 @@ const TURNED_AWAY_MAX: usize = 16;
 
 /// Finding and reaching a host, together.
 const REACH_WAIT: Duration = Duration::from_secs(15);
+
+/// Names that are looked up at the same time. Whoever asks is left waiting, and a name server that does not
+/// answer holds a thread for longer than anybody waits.
+const LOOKUPS_MAX: usize = 8;
 
 /// How long and for how many bytes a client that was turned away is heard out, so that it reads why.
 const LINGER_WAIT: Duration = Duration::from_secs(1);
@@ -57,11 +61,18 @@ impl Refusals {
     }
 }
 
+/// What all connections of one child share.
+struct Shared {
+    hosts: Hosts,
+    refusals: Refusals,
+    lookups: Arc<Semaphore>,
+}
+
 /// Takes the listening socket from the helper and serves on it, until it is dropped. Returns if none
 /// comes: then the child does not run, or was allowed to run without this layer.
 pub(in crate::sandbox) async fn serve(door: UnixStream, hosts: Hosts, refusals: Refusals) {
     let Ok(listener) = receive(&door).await else { return };
-    let shared = Arc::new((hosts, refusals));
+    let shared = Arc::new(Shared { hosts, refusals, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) });
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let anteroom = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     let mut open = JoinSet::new();
@@ -89,8 +100,7 @@ pub(in crate::sandbox) async fn serve(door: UnixStream, hosts: Hosts, refusals: 
         let shared = Arc::clone(&shared);
         open.spawn(async move {
             let _permit = permit;
-            let (hosts, refusals) = &*shared;
-            connection(client, hosts, refusals).await;
+            connection(client, &shared).await;
         });
     }
 }
@@ -113,7 +123,7 @@ async fn receive(door: &UnixStream) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-async fn connection(mut client: TcpStream, hosts: &Hosts, refusals: &Refusals) {
+async fn connection(mut client: TcpStream, shared: &Shared) {
     let (asked, rest) = match head::read(&mut client).await {
         Ok(Some((head, rest))) => match head::understand(&head) {
             Ok(asked) => (asked, rest),
@@ -122,11 +132,11 @@ async fn connection(mut client: TcpStream, hosts: &Hosts, refusals: &Refusals) {
         Ok(None) => return,
         Err(answer) => return turn_away(client, answer).await,
     };
-    let mut server = match reach(&asked.target, hosts).await {
+    let mut server = match reach(&asked.target, shared).await {
         Ok(server) => server,
         Err(answer) => {
             if answer.status == REFUSED {
-                refusals.add(&asked.target, &answer.why);
+                shared.refusals.add(&asked.target, &answer.why);
             }
             return turn_away(client, answer).await;
         }
@@ -144,9 +154,9 @@ const REFUSED: &str = "403 Forbidden";
 const UNREACHED: &str = "502 Bad Gateway";
 
 /// Connects to a target, if it may be reached.
-async fn reach(target: &Target, hosts: &Hosts) -> Result<TcpStream, Answer> {
+async fn reach(target: &Target, shared: &Shared) -> Result<TcpStream, Answer> {
     let refused = |why: &str| Answer::new(REFUSED, format!("colibri: `{target}` {why}"));
-    let verdict = hosts.judge(target);
+    let verdict = shared.hosts.judge(target);
     let reaching = async {
         let addresses: Vec<SocketAddr> = match verdict {
             Verdict::Refused => {
@@ -156,8 +166,7 @@ async fn reach(target: &Target, hosts: &Hosts) -> Result<TcpStream, Answer> {
             }
             Verdict::Literal(address) => vec![(address, target.port).into()],
             Verdict::Named => {
-                let found = lookup_host((target.host.as_str(), target.port)).await;
-                found.map_err(|error| unreached(target, &error))?.collect()
+                look_up(target, &shared.lookups).await.map_err(|error| unreached(target, &error))?
             }
         };
         let is_open = |address: &SocketAddr| {
@@ -175,6 +184,17 @@ async fn reach(target: &Target, hosts: &Hosts) -> Result<TcpStream, Answer> {
     timeout(REACH_WAIT, reaching).await.unwrap_or_else(|_| {
         Err(Answer::new("504 Gateway Timeout", format!("colibri: `{target}` does not answer")))
     })
+}
+
+/// What a name means. The permit is the thread's, which may look for longer than anybody waits.
+async fn look_up(target: &Target, lookups: &Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
+    let permit = Arc::clone(lookups).acquire_owned().await;
+    let place = (target.host.clone(), target.port);
+    let looking = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        place.to_socket_addrs().map(Iterator::collect)
+    });
+    looking.await.map_err(io::Error::other)?
 }
 
 fn unreached(target: &Target, error: &io::Error) -> Answer {

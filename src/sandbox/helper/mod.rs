@@ -7,6 +7,7 @@
 pub(super) mod canary;
 mod door;
 mod filter;
+mod group;
 mod init;
 mod limits;
 mod owner;
@@ -31,7 +32,8 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 use crate::domain::end::End;
 
 use super::policy::{Layer, Network};
-use super::wire::{Report, Request};
+use super::wire::{DESCRIPTORS_MAX, Report, Request};
+use group::Group;
 use sys::Fork;
 
 /// What went wrong before the program ran.
@@ -73,6 +75,8 @@ struct Layers {
     lacking: Vec<Layer>,
     /// The user that the program runs as, if it is not colibri's own.
     own_user: Option<u32>,
+    /// The control group that the program enters, if there is one.
+    group: Option<Group>,
 }
 
 impl Layers {
@@ -112,8 +116,9 @@ struct Streams {
 
 /// The helper's whole life. Its exit code says nothing: what happened is told over the line.
 pub(super) fn main() -> ExitCode {
-    let Ok(Received { mut request, streams, line, door }) = receive() else { return ExitCode::FAILURE };
-    match serve(&mut request, streams, &line, door) {
+    let Ok(mut received) = receive() else { return ExitCode::FAILURE };
+    let line = received.line;
+    match serve(&mut received.request, received.streams, &line, (received.door, received.group)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
             tell_end(&line, refusal.end(), NEVER_RAN);
@@ -143,6 +148,7 @@ struct Received {
     line: UnixStream,
     /// Where a listening socket is handed out, if one is wanted.
     door: Option<OwnedFd>,
+    group: Option<Group>,
 }
 
 /// Takes the line from stdin and the request from the line, and leaves nothing on 0, 1 and 2.
@@ -154,7 +160,7 @@ fn receive() -> io::Result<Received> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         (stdout, io::stderr().as_fd().try_clone_to_owned()?)
     };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(&line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -165,18 +171,21 @@ fn receive() -> io::Result<Received> {
         }
     }
     let mut descriptors = descriptors.into_iter();
-    let (Some(request), Some(stdin), door) = (descriptors.next(), descriptors.next(), descriptors.next())
-    else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
+    let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
+    let (request, stdin) = (next()?, next()?);
     let mut text = Vec::new();
     File::from(request).read_to_end(&mut text)?;
-    let request = serde_json::from_slice(&text)?;
+    let request: Request = serde_json::from_slice(&text)?;
+    let door = if request.has_door { Some(next()?) } else { None };
+    let group = match &request.group {
+        Some(name) => Some(Group { above: next()?, members: next()?, name: name.clone() }),
+        None => None,
+    };
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door })
+    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door, group })
 }
 
 /// Makes the namespaces, starts the init in them, and outlives it.
@@ -184,12 +193,12 @@ fn serve(
     request: &mut Request,
     streams: Streams,
     line: &UnixStream,
-    door: Option<OwnedFd>,
+    (door, group): (Option<OwnedFd>, Option<Group>),
 ) -> Result<(), Refusal> {
     // A session of its own: no terminal, and signals to colibri's group stop here.
     let _ = setsid();
     rustix::process::chdir("/")?;
-    let mut layers = Layers { own_user: owner::of(request), ..Layers::default() };
+    let mut layers = Layers { own_user: owner::of(request), group, ..Layers::default() };
     request.environment.extend(make_namespaces(request, &mut layers, door)?);
     let request = &*request;
     // Nobody in the sandbox may read or stop what guards it.
@@ -206,7 +215,7 @@ fn serve(
         }
         Fork::Parent(init) => {
             drop((streams, theirs));
-            outlive(init);
+            outlive(init, layers.group.as_ref());
             drop(ours);
             Ok(())
         }
@@ -219,9 +228,11 @@ fn leave(code: i32) -> ! {
 }
 
 /// Waits for the init, and kills what is left where nothing else does.
-fn outlive(init: Pid) {
+fn outlive(init: Pid, group: Option<&Group>) {
     while let Err(rustix::io::Errno::INTR) = waitpid(Some(init), WaitOptions::empty()) {}
+    group.map(Group::kill);
     tree::kill_descendants();
+    group.map(Group::remove);
 }
 
 /// Leaves colibri's namespaces. Returns what the program must know of its network.
