@@ -82,9 +82,9 @@ fn sandbox() -> Result<Vec<Check>, Fault> {
     }
     let by = match control_group() {
         Ok(group) => format!("limits: watched, and the control group {group}"),
-        Err(why) => format!(
-            "limits: watched, without a control group ({why}), so that memory in no process is not seen"
-        ),
+        Err(why) => {
+            format!("limits: watched, without a control group ({why}): memory in no process is not seen")
+        }
     };
     missing.push(Check::well("sandbox", by));
     if !holding.is_empty() {

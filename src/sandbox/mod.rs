@@ -31,6 +31,7 @@ mod tail;
 #[cfg(target_os = "linux")]
 mod wire;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -127,7 +128,8 @@ pub fn start_under(spec: &Spec, policy: &Policy) -> std::io::Result<Child> {
         return start_launched(helper, spec, policy);
     }
     group::refuse(policy)?;
-    start_group(spec)
+    // Whatever is needed is missing here, and may be.
+    start_group(spec, policy.needs())
 }
 
 const PIPED: &str = "the pipe was asked for";
@@ -200,7 +202,7 @@ fn keep(mut launched: launch::Launched) -> Life {
     Life { end, ended, lacking, refused: life::Refused::new(refused), last_words, pid }
 }
 
-fn start_group(spec: &Spec) -> std::io::Result<Child> {
+fn start_group(spec: &Spec, without: BTreeSet<Layer>) -> std::io::Result<Child> {
     let mut process = group::spawn(spec)?;
     let pid = process.id().expect("a child that was just started has not been waited for");
     let (stdin, stdout) = (process.stdin.take().expect(PIPED), process.stdout.take().expect(PIPED));
@@ -208,7 +210,7 @@ fn start_group(spec: &Spec) -> std::io::Result<Child> {
     let last_words = Tail::default();
     let (end, asked) = mpsc::channel(1);
     let (publish, ended) = watch::channel(None);
-    let lacking = watch::channel(Some(std::collections::BTreeSet::new())).1;
+    let lacking = watch::channel(Some(without)).1;
     let listening = tokio::spawn(last_words.clone().listen(stderr));
     tokio::spawn(async move {
         let whole = group::live(process, asked).await;

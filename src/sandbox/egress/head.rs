@@ -182,6 +182,25 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// What is forwarded is one head, whatever was asked: no line of it can end it early.
+        #[test]
+        fn no_head_becomes_two(
+            path in "[ -~\\r\\n]{0,20}",
+            headers in proptest::collection::vec("[ -~\\r\\n\\t\\x00é]{0,20}", 0..4),
+        ) {
+            let head = format!("GET http://a.com/{path} HTTP/1.1\r\n{}\r\n\r\n", headers.join("\r\n"));
+            // As it is read: up to the first empty line.
+            let end = head.find("\r\n\r\n").expect("it has one") + END.len();
+            if let Ok(Asked { forwarded: Some(forwarded), .. }) = understand(&head.as_bytes()[..end]) {
+                proptest::prop_assert_eq!(forwarded.find("\r\n\r\n"), Some(forwarded.len() - END.len()));
+                for line in forwarded.split("\r\n") {
+                    proptest::prop_assert!(!line.contains(['\r', '\n']), "{:?}", forwarded);
+                }
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_head_is_read_in_any_parts_and_what_follows_is_kept() {
         let whole = b"CONNECT a:1 HTTP/1.1\r\n\r\nrest";

@@ -8,6 +8,7 @@
 
 #[cfg(target_os = "linux")]
 mod head;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "elsewhere there is no proxy to ask it"))]
 mod hosts;
 #[cfg(target_os = "linux")]
 pub(super) mod proxy;
