@@ -90,7 +90,12 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
     };
     find(spec, &directory)?;
     let (way_out, door) = way_out(policy)?;
-    let group = Group::make(&policy.limits)?;
+    let group = Group::make(&policy.limits).map_err(|error| {
+        let why = format!(
+            "its control group cannot be made: {error}; see `colibri doctor` for which it would lie in"
+        );
+        io::Error::new(error.kind(), why)
+    })?;
     let request = Request {
         program: spec.program.clone(),
         arguments: spec.arguments.clone(),
