@@ -4,8 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "in a story, what must hold and does not is a panic")]
 
 mod ends;
+mod groups;
 mod layers;
 mod limits;
+mod links;
+mod network;
 mod orphans;
 mod reach;
 mod runtimes;

@@ -4,13 +4,15 @@
 //! Owns: the meeting of `config` and `sandbox`, neither of which knows the other.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{
-    Isolation, Loaded, Network as Hosts, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
+    Isolation, Loaded, Network as Written, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
 };
-use crate::sandbox::policy::{Files, Limits, Network};
+use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
 
 /// Resident memory of a process that lives as long as one call.
@@ -45,7 +47,11 @@ pub fn policy_for(server: &Server, configured: &ServerConfig, loaded: &Loaded) -
 /// The policy of a server, or what is wrong with its configuration.
 pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Policy, String> {
     let level = match server.sandbox.level {
-        SandboxLevel::Off => return Ok(Policy::off()),
+        // What it says is still read by colibri, which does not listen to a line without end.
+        SandboxLevel::Off => {
+            let limits = Limits { output_bytes: limits_of(server).output_bytes, ..Limits::none() };
+            return Ok(Policy { limits, ..Policy::off() });
+        }
         SandboxLevel::Standard => Level::Standard,
         SandboxLevel::Strict => Level::Strict,
     };
@@ -77,11 +83,13 @@ pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Pol
     Ok(Policy { limits: limits_of(server), files, network: network_of(server)?, ..policy })
 }
 
-/// colibri's own files: the data folder whole, the database and what lies beside it, and every
+/// colibri's own files: the data and runtime folders whole, the database and what lies beside it, and every
 /// configuration file, by its folder where the folder is colibri's own.
 pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     let config = &loaded.config;
-    let mut places = vec![config.data_dir.clone()];
+    // What is not there cannot be covered, and another colibri may make it while a server runs.
+    let _ = DirBuilder::new().mode(0o700).create(&config.runtime_dir);
+    let mut places = vec![config.data_dir.clone(), config.runtime_dir.clone()];
     let folder = config.database.parent().unwrap_or(Path::new("."));
     let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -130,24 +138,24 @@ fn limits_of(server: &ServerConfig) -> Limits {
         wall: None,
         file_bytes: megabytes(written.file_size_mb).or(usual.file_bytes),
         open_files: written.open_files.or(usual.open_files),
+        output_bytes: megabytes(written.output_mb).or(usual.output_bytes),
     }
 }
 
 fn network_of(server: &ServerConfig) -> Result<Option<Network>, String> {
-    let is_none = match &server.sandbox.network {
+    let hosts = match &server.sandbox.network {
         None => return Ok(None),
-        Some(Hosts::Whole(NetworkWhole::Full)) => return Ok(Some(Network::Full)),
-        Some(Hosts::Whole(NetworkWhole::None)) => true,
-        Some(Hosts::Hosts(hosts)) => hosts.is_empty(),
-        Some(Hosts::Domains(domains)) => {
-            domains.allowed_domains.is_empty() && domains.denied_domains.is_empty()
-        }
+        Some(Written::Whole(NetworkWhole::Full)) => return Ok(Some(Network::Full)),
+        Some(Written::Whole(NetworkWhole::None)) => Hosts::default(),
+        Some(Written::Hosts(hosts)) => Hosts::allowing(hosts)?,
+        Some(Written::Domains(domains)) => Hosts::new(&domains.allowed_domains, &domains.denied_domains)?,
     };
-    if is_none {
-        Ok(Some(Network::None))
-    } else {
-        Err("sandbox.network: single hosts cannot be told apart yet; write \"none\" or \"full\"".to_owned())
+    if hosts.allowed.is_empty() && !hosts.denied.is_empty() {
+        return Err("sandbox.network: deniedDomains alone allows nothing; name allowedDomains, or write \
+                    \"none\" or \"full\""
+            .to_owned());
     }
+    Ok(Some(if hosts.allowed.is_empty() { Network::None } else { Network::Hosts(hosts) }))
 }
 
 #[cfg(test)]
@@ -165,14 +173,16 @@ mod tests {
         let hidden = vec!["/data/colibri".into()];
         let usual = Policy { files: Files { hidden, ..Files::default() }, ..Policy::default() };
         assert_eq!(check(r#"{"command": "x"}"#), Ok(usual));
-        assert_eq!(check(r#"{"command": "x", "sandbox": "off"}"#), Ok(Policy::off()));
+        let output_bytes = Limits::default().output_bytes;
+        let off = Policy { limits: Limits { output_bytes, ..Limits::none() }, ..Policy::off() };
+        assert_eq!(check(r#"{"command": "x", "sandbox": "off"}"#), Ok(off));
         assert_eq!(check(r#"{"command": "x", "sandbox": "strict"}"#).unwrap().level, Level::Strict);
     }
 
     #[test]
     fn what_is_written_counts() {
         let policy = check(
-            r#"{"command": "x", "isolation": "call", "timeout": 5000, "limits": {"processes": 7, "fileSizeMb": 3},
+            r#"{"command": "x", "isolation": "call", "timeout": 5000, "limits": {"processes": 7, "fileSizeMb": 3, "outputMb": 2},
                 "sandbox": {"filesystem": {"allowRead": ["~/notes", "docs", "/abs"], "denyRead": ["~"]}, "network": "none",
                             "allowDegraded": ["landlock"]}}"#,
         )
@@ -185,7 +195,22 @@ mod tests {
         assert_eq!(policy.limits.memory_bytes, Some(CALL_MEMORY_BYTES));
         assert_eq!(policy.limits.processes, Some(7));
         assert_eq!(policy.limits.file_bytes, Some(3 << 20));
+        assert_eq!(policy.limits.output_bytes, Some(2 << 20));
         assert_eq!(policy.limits.cpu, Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn hosts_are_written_in_two_ways() {
+        let network = |text: &str| {
+            check(&format!(r#"{{"command": "x", "sandbox": {{"network": {text}}}}}"#)).unwrap().network
+        };
+        let hosts =
+            |allowed: &[&str], denied: &[&str]| Some(Network::Hosts(Hosts::new(allowed, denied).unwrap()));
+        assert_eq!(network(r#"["a.com:443", "*.b.com"]"#), hosts(&["a.com:443", "*.b.com"], &[]));
+        let both = r#"{"allowedDomains": ["*.a.com"], "deniedDomains": ["x.a.com"]}"#;
+        assert_eq!(network(both), hosts(&["*.a.com"], &["x.a.com"]));
+        assert_eq!(network("[]"), Some(Network::None));
+        assert_eq!(network(r#""full""#), Some(Network::Full));
     }
 
     #[test]
@@ -195,7 +220,8 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         refused(r#"{"allowDegraded": ["land"]}"#, "there is no layer `land`; the layers are namespace");
-        refused(r#"{"network": ["example.com:443"]}"#, "write \"none\" or \"full\"");
+        refused(r#"{"network": ["https://example.com"]}"#, "has no port that is a number");
+        refused(r#"{"network": ["exa mple.com"]}"#, "`exa mple.com` is no host");
         refused(r#"{"network": {"deniedDomains": ["example.com"]}}"#, "write \"none\" or \"full\"");
         refused(r#"{"filesystem": {"allowRead": ["/a/*"]}}"#, "is a pattern");
         refused(

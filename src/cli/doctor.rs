@@ -3,8 +3,10 @@
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::{Loaded, State, from_process};
-use crate::sandbox::{Policy, examine};
+use crate::app::policy_for;
+use crate::config::{Loaded, Server, State, from_process};
+use crate::sandbox::policy::Network;
+use crate::sandbox::{Policy, control_group, examine};
 use crate::store::{Paths, Reader, StoreError};
 
 use super::Session;
@@ -42,6 +44,7 @@ pub(super) fn run(session: &Session) -> Result<(), Fault> {
         Err(error) => checks.push(Check::ill("configuration", error.to_string())),
         Ok(loaded) => {
             checks.extend(configuration(&loaded));
+            checks.extend(confinement(&loaded));
             let paths = Paths::beside(&loaded.config.database);
             checks.push(folder(&paths));
             checks.extend(ledger(&paths));
@@ -77,6 +80,13 @@ fn sandbox() -> Result<Vec<Check>, Fault> {
             )),
         }
     }
+    let by = match control_group() {
+        Ok(group) => format!("limits: watched, and the control group {group}"),
+        Err(why) => {
+            format!("limits: watched, without a control group ({why}): memory in no process is not seen")
+        }
+    };
+    missing.push(Check::well("sandbox", by));
     if !holding.is_empty() {
         missing.insert(0, Check::well("sandbox", format!("holding: {}", holding.join(", "))));
     }
@@ -105,6 +115,34 @@ fn configuration(loaded: &Loaded) -> Vec<Check> {
         }
     }));
     checks
+}
+
+/// What each server's sandbox asks for and cannot have, and what a list of hosts means: who does not use the
+/// proxy reaches nobody, and nothing says so in the server's own words.
+fn confinement(loaded: &Loaded) -> Vec<Check> {
+    let of = |server: &Server| {
+        let State::Ready(configured) = &server.state else { return None };
+        configured.command.as_ref()?;
+        match policy_for(server, configured, loaded) {
+            Err(why) => Some(Check::ill("server", format!("{} will not be started: {why}", server.name))),
+            Ok(policy) => match policy.network() {
+                Network::Hosts(hosts) => {
+                    let names: Vec<String> = hosts.allowed.iter().map(ToString::to_string).collect();
+                    Some(Check::well(
+                        "server",
+                        format!(
+                            "{} reaches {} alone, by HTTP_PROXY and HTTPS_PROXY; a program that ignores them reaches \
+                             nobody",
+                            server.name,
+                            names.join(", ")
+                        ),
+                    ))
+                }
+                Network::None | Network::Full => None,
+            },
+        }
+    };
+    loaded.config.servers.iter().filter_map(of).collect()
 }
 
 /// Whether the ledger's folder can be written: by writing.

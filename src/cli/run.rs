@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use crate::app::own_places;
 use crate::config::{Loaded, inherited_environment};
 use crate::domain::end::End;
-use crate::sandbox::policy::{Files, Limits, Network};
+use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{self, Layer, Level, Policy, Spec};
 
 use super::Session;
@@ -23,6 +23,7 @@ Examples:
   colibri run -- npx -y @modelcontextprotocol/server-everything
   colibri run --sandbox strict --allow-read ~/notes -- ./server
   colibri run --memory-mb 256 --network none -- python3 server.py
+  colibri run --network api.example.com -- python3 client.py
 
 The exit code is the program's own, or 128 and the signal that ended it. Why colibri ended it is said on stderr.";
 
@@ -61,9 +62,10 @@ pub(super) struct Arguments {
     /// Keep it from writing this
     #[arg(long, value_name = "PATH")]
     deny_write: Vec<PathBuf>,
-    /// Which network it has [default: full; none in strict]
-    #[arg(long, value_enum)]
-    network: Option<NetworkWord>,
+    /// `none`, `full`, or a host that it may reach through a proxy (HOST, HOST:PORT, *.DOMAIN); may be repeated
+    /// [default: full; none in strict]
+    #[arg(long, value_name = "HOST")]
+    network: Vec<String>,
     /// A layer that this machine may lack
     #[arg(long, value_name = "LAYER", value_parser = layer)]
     allow_degraded: Vec<Layer>,
@@ -85,12 +87,6 @@ enum Word {
     Off,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum NetworkWord {
-    None,
-    Full,
-}
-
 fn layer(name: &str) -> Result<Layer, String> {
     let known = || Layer::ALL.map(Layer::name).join(", ");
     Layer::named(name).ok_or_else(|| format!("the layers are {}", known()))
@@ -105,6 +101,17 @@ pub(super) fn run(session: &Session, arguments: &Arguments) -> Result<(), Fault>
         if let Some(lacking) = life.started().await.filter(|lacking| !lacking.is_empty()) {
             let names: Vec<&str> = lacking.into_iter().map(Layer::name).collect();
             let _ = out::talk(&format!("colibri: running without {}, as allowed", names.join(", ")));
+        }
+        let mut ended = std::pin::pin!(life.ended());
+        let mut tells = true;
+        loop {
+            tokio::select! {
+                _ = &mut ended => break,
+                refused = life.next_refused(), if tells => match refused {
+                    Some(refused) => drop(out::talk(&refused)),
+                    None => tells = false,
+                },
+            }
         }
         Ok::<_, std::io::Error>((life.how_it_ended().await, life.ended().await))
     })?
@@ -152,10 +159,7 @@ fn policy(arguments: &Arguments, loaded: &Loaded) -> Result<Policy, Fault> {
         Word::Strict => Level::Strict,
         Word::Off => return Ok(Policy::off()),
     };
-    let network = arguments.network.map(|word| match word {
-        NetworkWord::None => Network::None,
-        NetworkWord::Full => Network::Full,
-    });
+    let network = network(&arguments.network).map_err(|why| Fault::new(Exit::Usage, why))?;
     Ok(Policy {
         level,
         limits: limits(arguments),
@@ -164,6 +168,15 @@ fn policy(arguments: &Arguments, loaded: &Loaded) -> Result<Policy, Fault> {
         allow_degraded: arguments.allow_degraded.iter().copied().collect(),
         pretend_missing: arguments.pretend_missing.iter().copied().collect(),
     })
+}
+
+fn network(words: &[String]) -> Result<Option<Network>, String> {
+    match words {
+        [] => Ok(None),
+        [word] if word == "none" => Ok(Some(Network::None)),
+        [word] if word == "full" => Ok(Some(Network::Full)),
+        hosts => Hosts::allowing(hosts).map(|hosts| Some(Network::Hosts(hosts))),
+    }
 }
 
 fn limits(arguments: &Arguments) -> Limits {
@@ -177,5 +190,7 @@ fn limits(arguments: &Arguments) -> Limits {
         wall: seconds(arguments.wall_seconds),
         file_bytes: megabytes(arguments.file_size_mb).or(usual.file_bytes),
         open_files: arguments.open_files.or(usual.open_files),
+        // Its output is not read here.
+        output_bytes: None,
     }
 }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::provider::Limit;
+
 /// How a process that colibri had started ended, together with everything it had started itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "camelCase")]
@@ -68,6 +70,26 @@ impl End {
             Self::Policy { .. } => "policy",
             Self::NotStarted { .. } => "notStarted",
             Self::Lost => "lost",
+        }
+    }
+
+    /// The limit that ended it, if one did. Exhaustive on purpose: a new end must say here what it means.
+    pub fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Cpu => Some(Limit::Cpu),
+            Self::Memory => Some(Limit::Memory),
+            Self::Processes => Some(Limit::Processes),
+            Self::FileSize => Some(Limit::FileSize),
+            Self::Output => Some(Limit::Output),
+            // How long a server may live is nobody's limit; a call's deadline is told as what it is.
+            Self::Wall
+            | Self::Exited { .. }
+            | Self::Crashed { .. }
+            | Self::Asked
+            | Self::Lifeline
+            | Self::Policy { .. }
+            | Self::NotStarted { .. }
+            | Self::Lost => None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! Must not know: clocks, files, sockets, tasks, randomness. Everything here can be tested by
 //! calling a function.
 
+pub mod address;
 pub mod audit;
 pub mod chronicle;
 pub mod clock;

@@ -175,6 +175,8 @@ pub enum Limit {
     Memory,
     /// Processor time.
     Cpu,
+    /// Processes and threads.
+    Processes,
     /// The length of a file.
     FileSize,
     /// The length of its output.
@@ -370,6 +372,7 @@ impl Limit {
         match self {
             Self::Memory => "memory",
             Self::Cpu => "cpu",
+            Self::Processes => "processes",
             Self::FileSize => "file_size",
             Self::Output => "output",
         }

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::domain::end::End;
 use crate::domain::log::Logger;
 use crate::mcp::request::{self, Meta};
 use crate::mcp::revision::{Family, Revision};
@@ -125,6 +126,16 @@ impl Connection {
     /// The end of what the server wrote to its stderr.
     pub fn last_words(&self) -> Option<String> {
         self.0.link.last_words()
+    }
+
+    /// How the server's process ended, if it has one and it has.
+    pub fn end(&self) -> Option<End> {
+        self.0.link.end()
+    }
+
+    /// The names of the layers of its sandbox that the server runs without, as its configuration allows.
+    pub fn degraded(&self) -> Vec<&'static str> {
+        self.0.link.degraded()
     }
 
     /// The name of the transport, for people.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::domain::audit::Pending;
+use crate::domain::end::End;
 use crate::mcp::revision::Revision;
 
 use super::error::Cause;
@@ -82,6 +83,17 @@ pub trait Link: Send + Sync {
     /// What is known of the server's own words to people: the end of its stderr.
     fn last_words(&self) -> Option<String> {
         None
+    }
+
+    /// How the process behind it ended, if there is one and it has.
+    fn end(&self) -> Option<End> {
+        None
+    }
+
+    /// The names of the layers of its sandbox that the process behind it was allowed to run without, and
+    /// does.
+    fn degraded(&self) -> Vec<&'static str> {
+        Vec::new()
     }
 }
 

@@ -28,10 +28,12 @@ use tokio::time::timeout;
 use crate::domain::end::End;
 
 use super::Spec;
+use super::egress::proxy::{self, Refusals};
+use super::groups::Group;
 use super::life::{Ended, LEAVE_GRACE, TERM_GRACE};
-use super::policy::{Layer, Policy};
+use super::policy::{Hosts, Layer, Network, Policy};
 use super::tail::Tail;
-use super::wire::{HELPER_NAME, LEAVE, REPORT_BYTES_MAX, Report, Request};
+use super::wire::{DESCRIPTORS_MAX, HELPER_NAME, LEAVE, REPORT_BYTES_MAX, Report, Request};
 
 /// The kernel needs a moment to end a large tree; a helper that takes longer is killed itself.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -55,6 +57,20 @@ pub(super) fn helper() -> Option<&'static Path> {
 pub(super) struct Launched {
     pub(super) process: Process,
     pub(super) line: UnixStream,
+    pub(super) way_out: Option<WayOut>,
+    group: Option<Group>,
+}
+
+/// Where the helper will hand out a listening socket, and which hosts may be reached through it.
+pub(super) struct WayOut {
+    door: UnixStream,
+    hosts: Hosts,
+}
+
+impl WayOut {
+    pub(super) async fn serve(self, refusals: Refusals) {
+        proxy::serve(self.door, self.hosts, refusals).await;
+    }
 }
 
 /// Which standard streams the child gets.
@@ -73,15 +89,26 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         None => std::env::current_dir()?,
     };
     find(spec, &directory)?;
+    let (way_out, door) = way_out(policy)?;
+    let group = Group::make(&policy.limits).map_err(|error| {
+        let why = format!(
+            "its control group cannot be made: {error}; see `colibri doctor` for which it would lie in"
+        );
+        io::Error::new(error.kind(), why)
+    })?;
     let request = Request {
         program: spec.program.clone(),
         arguments: spec.arguments.clone(),
         environment: spec.environment.clone(),
         directory: directory.into_os_string(),
         policy: policy.clone(),
+        has_door: door.is_some(),
+        group: group.as_ref().map(Group::name),
     };
     let (ours, theirs) = StdUnixStream::pair()?;
-    send(&ours, &request, &streams.stdin)?;
+    let members = group.as_ref().map(|group| [&group.above, &group.members]);
+    let others: Vec<&OwnedFd> = door.iter().chain(members.into_iter().flatten()).collect();
+    send(&ours, &request, &streams.stdin, &others)?;
     let mut command = Command::new(helper);
     command
         .arg0(HELPER_NAME)
@@ -94,20 +121,30 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         .kill_on_drop(true);
     let process = command.spawn()?;
     ours.set_nonblocking(true)?;
-    Ok(Launched { process, line: UnixStream::from_std(ours)? })
+    Ok(Launched { process, line: UnixStream::from_std(ours)?, way_out, group })
+}
+
+/// Both ends of a door for the listening socket, if the child needs one.
+fn way_out(policy: &Policy) -> io::Result<(Option<WayOut>, Option<OwnedFd>)> {
+    let Network::Hosts(hosts) = policy.network() else { return Ok((None, None)) };
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let way_out = WayOut { door: UnixStream::from_std(ours)?, hosts: hosts.clone() };
+    Ok((Some(way_out), Some(theirs.into())))
 }
 
 /// Sends the request as a file in memory, so that its length never blocks, and the child's stdin: the
-/// helper's own is the line.
-fn send(line: &StdUnixStream, request: &Request, stdin: &OwnedFd) -> io::Result<()> {
+/// helper's own is the line. And what else the request says that comes with it.
+fn send(line: &StdUnixStream, request: &Request, stdin: &OwnedFd, others: &[&OwnedFd]) -> io::Result<()> {
     let mut file = File::from(memfd_create("colibri-sandbox-request", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(request)?)?;
     file.rewind()?;
-    let descriptors = [file.as_fd(), stdin.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut descriptors = vec![file.as_fd(), stdin.as_fd()];
+    descriptors.extend(others.iter().map(|other| other.as_fd()));
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    assert!(fits, "the space was made for two descriptors");
+    assert!(fits, "the space was made for all of them");
     sendmsg(line, &[IoSlice::new(b"!")], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
@@ -140,7 +177,7 @@ pub(super) async fn live(
     lacking: watch::Sender<Option<BTreeSet<Layer>>>,
     last_words: Tail,
 ) -> Ended {
-    let Launched { mut process, line } = launched;
+    let Launched { mut process, line, way_out: _, group } = launched;
     let (reading, mut writing) = line.into_split();
     let mut told = std::pin::pin!(listen(reading, lacking));
     let mut reason = None;
@@ -165,6 +202,9 @@ pub(super) async fn live(
         let _ = process.start_kill();
     }
     let helper = process.wait().await.unwrap_or_default();
+    if let Some(group) = group {
+        group.end().await;
+    }
     let mut ended = ended.unwrap_or(Ended { status: helper, end: End::Lost });
     if !ended.end.ran() {
         last_words.push(format!("{}\n", ended.end).as_bytes());

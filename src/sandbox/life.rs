@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::domain::end::End;
 
@@ -24,9 +25,20 @@ pub struct Life {
     pub(super) end: mpsc::Sender<End>,
     pub(super) ended: watch::Receiver<Option<Ended>>,
     pub(super) lacking: watch::Receiver<Option<BTreeSet<Layer>>>,
+    pub(super) refused: Refused,
     pub(super) last_words: Tail,
     /// The process id, for people: the child's, or that of the helper which keeps it.
     pub pid: u32,
+}
+
+/// Where refused hosts are heard, by whoever asks first.
+#[derive(Clone, Debug)]
+pub(super) struct Refused(Arc<Mutex<mpsc::Receiver<String>>>);
+
+impl Refused {
+    pub(super) fn new(heard: mpsc::Receiver<String>) -> Self {
+        Self(Arc::new(Mutex::new(heard)))
+    }
 }
 
 /// A child's end.
@@ -45,6 +57,16 @@ impl Life {
     /// Whether the end has come.
     pub fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
+    }
+
+    /// How it ended, if it has.
+    pub fn known_end(&self) -> Option<End> {
+        self.ended.borrow().as_ref().map(|ended| ended.end.clone())
+    }
+
+    /// The layers that it runs without, as far as that is known: once it has said anything, it is.
+    pub fn lacking(&self) -> BTreeSet<Layer> {
+        self.lacking.borrow().clone().unwrap_or_default()
     }
 
     /// Waits for the end, and tells how it came about.
@@ -68,6 +90,12 @@ impl Life {
     pub async fn started(&self) -> Option<BTreeSet<Layer>> {
         let mut lacking = self.lacking.clone();
         lacking.wait_for(Option::is_some).await.ok().and_then(|lacking| lacking.clone())
+    }
+
+    /// Waits for the next host that the child wanted to reach and may not, in a sentence; each is told once.
+    /// Nothing more comes once the child has ended, or if its network is not limited to hosts.
+    pub async fn next_refused(&self) -> Option<String> {
+        self.refused.0.lock().await.recv().await
     }
 
     /// The end of what the child wrote to stderr.

@@ -15,9 +15,12 @@
 //! allows for it.
 
 pub mod browser;
+mod egress;
 #[cfg(target_os = "linux")]
 mod examine;
 mod group;
+#[cfg(target_os = "linux")]
+mod groups;
 #[cfg(target_os = "linux")]
 mod helper;
 #[cfg(target_os = "linux")]
@@ -28,6 +31,7 @@ mod tail;
 #[cfg(target_os = "linux")]
 mod wire;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,9 +39,14 @@ use std::process::ExitCode;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+#[cfg(target_os = "linux")]
+use tokio_util::task::AbortOnDropHandle;
 
+pub use egress::CONNECTIONS_MAX;
 #[cfg(target_os = "linux")]
 pub use examine::examine;
+#[cfg(target_os = "linux")]
+pub use groups::control_group;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
@@ -119,7 +128,8 @@ pub fn start_under(spec: &Spec, policy: &Policy) -> std::io::Result<Child> {
         return start_launched(helper, spec, policy);
     }
     group::refuse(policy)?;
-    start_group(spec)
+    // Whatever is needed is missing here, and may be.
+    start_group(spec, policy.needs())
 }
 
 const PIPED: &str = "the pipe was asked for";
@@ -153,6 +163,12 @@ pub fn run_under(_: &Spec, _: &Policy) -> std::io::Result<Life> {
     Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "there is no sandbox on this platform"))
 }
 
+/// Whether control groups are used here: none is.
+#[cfg(not(target_os = "linux"))]
+pub fn control_group() -> Result<String, &'static str> {
+    Err("there are none on this platform")
+}
+
 /// Whether each layer holds here, and if not, why: none does.
 #[cfg(not(target_os = "linux"))]
 pub async fn examine() -> Vec<(Layer, Result<(), String>)> {
@@ -170,18 +186,23 @@ fn keep(mut launched: launch::Launched) -> Life {
     let words = last_words.clone();
     let listening = launched.process.stderr.take().map(|stderr| tokio::spawn(words.listen(stderr)));
     let words = last_words.clone();
+    let (refusals, refused) = egress::proxy::Refusals::channel();
+    let way_out = launched.way_out.take().map(|way_out| tokio::spawn(way_out.serve(refusals)));
+    // Dropped with the task below, and with it every connection.
+    let way_out = way_out.map(AbortOnDropHandle::new);
     tokio::spawn(async move {
         let whole = launch::live(launched, asked, tell, words).await;
+        drop(way_out);
         // What the child said last is read before its end is told; nobody is left who holds the pipe.
         if let Some(listening) = listening {
             let _ = timeout(life::TERM_GRACE, listening).await;
         }
         publish.send_replace(Some(whole));
     });
-    Life { end, ended, lacking, last_words, pid }
+    Life { end, ended, lacking, refused: life::Refused::new(refused), last_words, pid }
 }
 
-fn start_group(spec: &Spec) -> std::io::Result<Child> {
+fn start_group(spec: &Spec, without: BTreeSet<Layer>) -> std::io::Result<Child> {
     let mut process = group::spawn(spec)?;
     let pid = process.id().expect("a child that was just started has not been waited for");
     let (stdin, stdout) = (process.stdin.take().expect(PIPED), process.stdout.take().expect(PIPED));
@@ -189,7 +210,7 @@ fn start_group(spec: &Spec) -> std::io::Result<Child> {
     let last_words = Tail::default();
     let (end, asked) = mpsc::channel(1);
     let (publish, ended) = watch::channel(None);
-    let lacking = watch::channel(Some(std::collections::BTreeSet::new())).1;
+    let lacking = watch::channel(Some(without)).1;
     let listening = tokio::spawn(last_words.clone().listen(stderr));
     tokio::spawn(async move {
         let whole = group::live(process, asked).await;
@@ -197,5 +218,6 @@ fn start_group(spec: &Spec) -> std::io::Result<Child> {
         let _ = timeout(life::TERM_GRACE, listening).await;
         publish.send_replace(Some(whole));
     });
-    Ok(Child { stdin, stdout, life: Life { end, ended, lacking, last_words, pid } })
+    let refused = life::Refused::new(mpsc::channel(1).1);
+    Ok(Child { stdin, stdout, life: Life { end, ended, lacking, refused, last_words, pid } })
 }

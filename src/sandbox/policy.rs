@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::egress::{Host, Hosts};
+
 /// How much of the sandbox must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
@@ -49,10 +51,10 @@ impl Policy {
         Self { level: Level::Strict, ..Self::default() }
     }
 
-    /// Whether the child has a network.
-    pub fn has_network(&self) -> bool {
-        let by_default = if self.level == Level::Strict { Network::None } else { Network::Full };
-        self.network.unwrap_or(by_default) == Network::Full
+    /// Which network the child has.
+    pub fn network(&self) -> &Network {
+        let by_default = if self.level == Level::Strict { &Network::None } else { &Network::Full };
+        self.network.as_ref().unwrap_or(by_default)
     }
 
     /// The layers that must hold.
@@ -65,7 +67,7 @@ impl Policy {
                 if !self.files.allow_read.is_empty() || !self.files.allow_write.is_empty() {
                     layers.insert(Layer::Landlock);
                 }
-                if !self.has_network() {
+                if *self.network() != Network::Full {
                     layers.extend([Layer::Network, Layer::Seccomp]);
                 }
                 layers
@@ -89,6 +91,8 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
     /// Open files, per process.
     pub open_files: Option<u32>,
+    /// What it may say without ending a line. Whoever reads its stdout holds it to this.
+    pub output_bytes: Option<u64>,
 }
 
 impl Limits {
@@ -101,6 +105,7 @@ impl Limits {
             wall: None,
             file_bytes: None,
             open_files: None,
+            output_bytes: None,
         }
     }
 }
@@ -113,6 +118,7 @@ impl Default for Limits {
             processes: Some(512),
             file_bytes: Some(1 << 30),
             open_files: Some(1024),
+            output_bytes: Some(64 << 20),
             ..Self::none()
         }
     }
@@ -132,10 +138,13 @@ pub struct Files {
 }
 
 /// Whether a child has a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
     /// No host, no other machine's socket, and no socket of this one.
     None,
+    /// These hosts, through a proxy that colibri runs; who does not use it reaches nobody. No socket of this
+    /// machine.
+    Hosts(Hosts),
     /// What the machine has.
     Full,
 }
@@ -219,5 +228,8 @@ mod tests {
         check(Policy { files: written, ..Policy::default() }, &[Namespace, Privileges, Landlock]);
         let alone = Policy { network: Some(Network::None), ..Policy::default() };
         check(alone, &[Namespace, Privileges, Net, Seccomp]);
+        let hosts = Network::Hosts(Hosts::allowing(&["example.com"]).unwrap());
+        let some = Policy { network: Some(hosts), ..Policy::default() };
+        check(some, &[Namespace, Privileges, Net, Seccomp]);
     }
 }

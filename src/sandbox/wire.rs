@@ -21,6 +21,9 @@ pub(super) const CANARY: &str = "colibri-sandbox-canary";
 /// The longest report: a refusal with the machine's own words in it.
 pub(super) const REPORT_BYTES_MAX: u64 = 64 << 10;
 
+/// The request, the child's stdin, a door, and the folder above a control group and its members.
+pub(super) const DESCRIPTORS_MAX: usize = 5;
+
 /// A letter to the helper: ask the child to leave.
 pub(super) const LEAVE: u8 = b'T';
 
@@ -33,6 +36,10 @@ pub(super) struct Request {
     /// Absolute: what is reached from an inherited folder would be reached around the view.
     pub(super) directory: OsString,
     pub(super) policy: Policy,
+    /// Whether a door for a listening socket comes with it.
+    pub(super) has_door: bool,
+    /// The name of the control group that comes with it.
+    pub(super) group: Option<String>,
 }
 
 /// What the helper tells.

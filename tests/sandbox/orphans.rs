@@ -87,8 +87,12 @@ fn however_colibri_ends_nobody_is_left() {
     let seed = std::process::id() as usize;
     println!("seed {seed}");
     let signals = ["KILL", "TERM", "INT", "HUP", "KILL"];
-    let options: [&[&str]; 3] =
-        [&[], &["--sandbox", "off"], &["--pretend-missing", "namespace", "--allow-degraded", "namespace"]];
+    let options: [&[&str]; 4] = [
+        &[],
+        &["--sandbox", "off"],
+        &["--network", "example.com"],
+        &["--pretend-missing", "namespace", "--allow-degraded", "namespace"],
+    ];
     for round in 0..rounds() {
         let words = STUBBORN[(seed + round) % STUBBORN.len()];
         let options = options[(seed + round / 2) % options.len()];

@@ -85,15 +85,41 @@ fn running_a_program_covers_colibris_own_files() {
     }
     let config = villain.folder.join("colibri.json");
     std::fs::write(&config, "{}").unwrap();
+    // An operator's socket, made by another colibri while this one runs.
+    let runtime = villain.folder.join("runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let socket = runtime.join("colibri/socket");
     let mut words = vec!["reach"];
-    words.extend(files.iter().chain([&config]).map(|file| file.to_str().unwrap()));
-    let done = villain.run(&["--config", config.to_str().unwrap()], &words).output().unwrap();
+    words.extend(files.iter().chain([&config, &socket]).map(|file| file.to_str().unwrap()));
+    let mut listener = None;
+    for _ in 0..2 {
+        let mut command = villain.run(&["--config", config.to_str().unwrap()], &words);
+        let done = command.env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+        let said: Vec<String> = String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect();
+        assert_eq!(said.len(), 15, "{}", String::from_utf8_lossy(&done.stderr));
+        all_refused(&said, &[]);
+        // The folder is there from the first server on, so that the second cannot miss it.
+        listener.get_or_insert_with(|| UnixListener::bind(&socket).unwrap());
+    }
+    assert_eq!(mode_of(socket.parent().unwrap()), 0o700);
+    for file in &files {
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "secret");
+    }
+    // Without one of the system's, it lies in the data folder.
+    let inner = villain.folder.join(".local/share/colibri/run");
+    std::fs::create_dir_all(&inner).unwrap();
+    let inner = inner.join("socket");
+    let _inner = UnixListener::bind(&inner).unwrap();
+    let done = villain.run(&[], &["reach", inner.to_str().unwrap()]).output().unwrap();
     let said: Vec<String> = String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect();
-    assert_eq!(said.len(), 12, "{}", String::from_utf8_lossy(&done.stderr));
     all_refused(&said, &[]);
     // And not, if it is told not to.
     let done = villain.run(&["--sandbox", "off"], &words).output().unwrap();
     assert!(String::from_utf8(done.stdout).unwrap().contains("colibri.db.key ok"));
+}
+
+fn mode_of(path: &std::path::Path) -> u32 {
+    std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o777
 }
 
 /// T9 of the abuse list: without a network there is no socket of any kind, not even of this machine.
@@ -108,6 +134,28 @@ async fn without_a_network_there_are_no_sockets() {
     all_refused(&villain.said(&words, &alone).await, &["pair"]);
     let said = villain.said(&words, &Policy::default()).await;
     assert!(said.contains(&"tcp ok".to_owned()) && said.contains(&"pathname ok".to_owned()), "{said:?}");
+}
+
+/// T9 of the abuse list: without a network no name is resolved, by the system's own way or by asking.
+#[tokio::test]
+async fn without_a_network_no_name_is_resolved() {
+    let villain = Villain::new();
+    let script = "import socket\n\
+        for ask in (lambda: socket.getaddrinfo('example.com', 443), lambda: socket.gethostbyname('example.com'), \
+                    lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('9.9.9.9', 53))):\n\
+        \x20   try: print('found', ask())\n\
+        \x20   except OSError as error: print(type(error).__name__)";
+    for policy in [Policy::strict(), Policy { network: Some(Network::None), ..Policy::default() }] {
+        let spec = colibri::sandbox::Spec {
+            program: "/usr/bin/python3".into(),
+            arguments: vec!["-c".into(), script.into()],
+            ..villain.spec(&[])
+        };
+        let mut child = start_under(&spec, &policy).unwrap();
+        let mut said = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut child.stdout, &mut said).await.unwrap();
+        assert_eq!(said, "gaierror\ngaierror\nPermissionError\n", "{}", child.life.last_words());
+    }
 }
 
 /// T10 of the abuse list: under `strict`, files that were not named, by every way around.
@@ -199,6 +247,52 @@ fn secrets_do_not_leak_in() {
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(said.contains("HOME="), "{said}");
     assert!(!said.contains("canary-4711"), "{said}");
+}
+
+/// T13 of the abuse list: what a server is given in its environment and arguments is in no log, however much is
+/// logged and however its start goes wrong; nor in what colibri keeps.
+#[test]
+fn secrets_are_not_logged_and_not_kept() {
+    use std::io::{BufRead, BufReader};
+    let villain = Villain::new();
+    let config = villain.folder.join("colibri.json");
+    let env = r#""env": {"TOKEN": "canary-4711"}"#;
+    let strange = villain.folder.join("strange");
+    std::fs::write(&strange, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&strange, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let servers = [
+        format!(r#""leaves": {{"command": "sh", "args": ["-c", "exit 3 # canary-4712"], {env}}}"#),
+        format!(r#""absent": {{"command": "no-such-program", "args": ["canary-4712"], {env}}}"#),
+        format!(r#""strange": {{"command": {strange:?}, "args": ["canary-4712"], {env}}}"#),
+    ];
+    let servers = servers.join(",");
+    std::fs::write(&config, format!(r#"{{"mcpServers": {{{servers}}}}}"#)).unwrap();
+    let mut colibri = std::process::Command::new(env!("CARGO_BIN_EXE_colibri"))
+        .arg("--config")
+        .arg(&config)
+        .args(["--log", "debug", "serve"])
+        .env("HOME", &villain.folder)
+        .env("COLIBRI_DB_PATH", villain.folder.join("own/colibri.db"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut log = BufReader::new(colibri.stderr.take().unwrap());
+    // Until every one of them has been told of as failed.
+    while !["leaves", "absent", "strange"].iter().all(|name| said.contains(&format!("mcp:{name}]"))) {
+        assert_ne!(log.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    drop(colibri.stdin.take());
+    std::io::Read::read_to_string(&mut log, &mut said).unwrap();
+    colibri.wait().unwrap();
+    assert!(!said.contains("canary"), "{said}");
+    for entry in std::fs::read_dir(villain.folder.join("own")).unwrap().flatten() {
+        let kept = std::fs::read(entry.path()).unwrap_or_default();
+        let found = kept.windows(6).any(|window| window == b"canary");
+        assert!(!found, "{}", entry.path().display());
+    }
 }
 
 /// T11 of the abuse list: a sandbox within a sandbox fails closed.

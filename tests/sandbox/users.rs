@@ -3,13 +3,16 @@
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Output, Stdio};
 
+use colibri::sandbox::policy::Files;
+use colibri::sandbox::{Policy, Spec, start_under};
+
 use super::support::Villain;
 
 /// Nobody, on every machine.
 const NOBODY: u32 = 65534;
 
 /// Runs `colibri run` as nobody, with a copy of the program that nobody can reach.
-fn as_nobody(villain: &Villain, options: &[&str], words: &[&str]) -> Command {
+pub(super) fn as_nobody(villain: &Villain, options: &[&str], words: &[&str]) -> Command {
     let colibri = villain.folder.join("colibri");
     if !colibri.exists() {
         std::fs::set_permissions(&villain.folder, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -66,4 +69,78 @@ fn somebody_without_rights_is_kept_too() {
     many.kill().unwrap();
     many.wait().unwrap();
     villain.assert_gone();
+}
+
+/// SB-3: under `strict` root's program is somebody who owns nothing, seen from outside too. What was named is its
+/// own all the same, though it lies in a folder that is closed to strangers; what it writes is root's on the disk.
+#[tokio::test]
+async fn under_strict_roots_program_is_nobody() {
+    use tokio::io::AsyncReadExt;
+    if !rustix::process::geteuid().is_root() {
+        // Then it runs as whoever that is, who is not root.
+        return;
+    }
+    let villain = Villain::new();
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [writable, readable, other] = ["writable", "readable", "other"].map(|name| place.path().join(name));
+    for folder in [&writable, &readable, &other] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::write(folder.join("file"), "roots").unwrap();
+        std::fs::set_permissions(folder.join("file"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    // Of root, for root alone, and in a folder that every program may read.
+    let private = tempfile::Builder::new().prefix("colibri-story").tempfile_in("/usr/local").unwrap();
+    let files = Files {
+        allow_write: vec![writable.clone().into()],
+        allow_read: vec![readable.clone().into()],
+        ..Files::default()
+    };
+    let script = format!(
+        "echo id $(id -u) $(id -g) $(id -G); cat writable/file readable/file; echo; echo new >writable/new; \
+         echo more >>writable/file; echo x >/dev/stdout; cat {private} other/file; echo x >readable/file; \
+         echo x >/usr/local/colibri-story; test -w /usr && echo writable; chown 0 writable/new; echo done; \
+         read line",
+        private = private.path().display()
+    );
+    let spec = Spec {
+        program: "sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        directory: Some(place.path().to_owned()),
+        ..villain.spec(&[])
+    };
+    let mut child = start_under(&spec, &Policy { files, ..Policy::strict() }).unwrap();
+    let mut said = String::new();
+    while !said.ends_with("done\n") {
+        let mut chunk = [0; 512];
+        let read = child.stdout.read(&mut chunk);
+        let length = tokio::time::timeout(super::support::PATIENCE, read).await.expect("in time").unwrap();
+        assert_ne!(length, 0, "{said}{}", child.life.last_words());
+        said.push_str(std::str::from_utf8(&chunk[..length]).unwrap());
+    }
+    let (id, rest) = said.split_once('\n').unwrap();
+    assert_eq!(rest, "rootsroots\nx\ndone\n", "{}", child.life.last_words());
+    let id: Vec<u32> = id.split(' ').skip(1).map(|number| number.parse().unwrap()).collect();
+    assert!(id.len() == 3 && id.iter().all(|one| *one >= 0x7000_0000 && *one == id[0]), "{id:?}");
+    assert_eq!(seen_from_outside(child.life.pid), id[0]);
+    drop(child.stdin);
+    child.life.ended().await;
+    // On the disk it is root's, as if root had written it.
+    let owner =
+        |path: &std::path::Path| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path).unwrap());
+    assert_eq!((owner(&writable.join("new")), owner(&writable.join("file"))), (0, 0));
+    assert_eq!(std::fs::read_to_string(writable.join("file")).unwrap(), "rootsmore\n");
+    assert_eq!(std::fs::read_to_string(readable.join("file")).unwrap(), "roots");
+}
+
+/// The real user of the program that a helper keeps.
+fn seen_from_outside(helper: u32) -> u32 {
+    let child_of = |pid: u32| -> u32 {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        list.trim().parse().unwrap()
+    };
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child_of(child_of(helper)))).unwrap();
+    let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -14,7 +14,8 @@ use crate::domain::end::End;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
 use crate::mcp::lines::{Line, Lines};
-use crate::sandbox::{self, Life, Policy, Spec};
+use crate::sandbox::policy::Network;
+use crate::sandbox::{self, Layer, Life, Policy, Spec};
 
 use super::{Link, Opener, Outgoing};
 
@@ -62,11 +63,20 @@ impl Opener for Stdio {
                 Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
             };
             self.children.add(child.life.clone());
-            let lines = Lines::new(self.frame_bytes_max);
             if !self.policy.allow_degraded.is_empty() {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
             }
-            tokio::spawn(read(child.stdout, lines, inbox, child.life.clone(), program));
+            if matches!(self.policy.network(), Network::Hosts(_)) {
+                tokio::spawn(tell_what_is_refused(child.life.clone(), inbox.clone(), program.clone()));
+            }
+            let reader = Reader {
+                lines: Lines::new(self.frame_bytes_max),
+                inbox,
+                life: child.life.clone(),
+                program,
+                output_bytes_max: self.policy.limits.output_bytes,
+            };
+            tokio::spawn(reader.run(child.stdout));
             let stdin = Arc::new(Mutex::new(Some(child.stdin)));
             Ok(Arc::new(ChildLink { stdin, life: child.life }) as Arc<dyn Link>)
         })
@@ -123,6 +133,14 @@ impl Link for ChildLink {
 
     fn last_words(&self) -> Option<String> {
         Some(self.life.last_words()).filter(|words| !words.is_empty())
+    }
+
+    fn end(&self) -> Option<End> {
+        self.life.known_end()
+    }
+
+    fn degraded(&self) -> Vec<&'static str> {
+        self.life.lacking().into_iter().map(Layer::name).collect()
     }
 }
 
@@ -189,44 +207,84 @@ async fn tell_what_is_lacking(life: Life, inbox: Inbox, program: String) {
     }
 }
 
-/// Reads lines until the child's stdout ends, then tells how the child ended. What left the child's
-/// group may hold the pipe open for longer than the child lives; that is not waited for.
-async fn read(stdout: ChildStdout, mut lines: Lines, inbox: Inbox, life: Life, program: String) {
-    let ended = async {
-        life.ended().await;
-        tokio::time::sleep(LAST_WORDS_WAIT).await;
-    };
-    tokio::select! {
-        () = read_lines(stdout, &mut lines, &inbox) => {}
-        () = ended => {}
+/// A host that a child may not reach is told once, so that its owner can name it.
+async fn tell_what_is_refused(life: Life, inbox: Inbox, program: String) {
+    while let Some(refused) = life.next_refused().await {
+        inbox.warn(&format!("{program}: {refused}"));
     }
-    if let Some(line) = lines.finish() {
-        take(&inbox, line);
-    }
-    let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.how_it_ended()).await;
-    if let Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) = &ended {
-        return inbox.ended(&Cause::Start { program, reason: end.to_string() });
-    }
-    let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), |end| how_it_ended(&end));
-    let words = life.last_words();
-    let words =
-        words.trim_end().lines().last().map(|line| format!("; its last words: {line}")).unwrap_or_default();
-    inbox.ended(&Cause::Gone(format!("{how}{words}")));
 }
 
-async fn read_lines(mut stdout: ChildStdout, lines: &mut Lines, inbox: &Inbox) {
-    let mut chunk = BytesMut::new();
-    loop {
-        chunk.reserve(CHUNK_BYTES);
-        match stdout.read_buf(&mut chunk).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => lines.feed(chunk.split().freeze()),
+/// The receiving side.
+struct Reader {
+    lines: Lines,
+    inbox: Inbox,
+    life: Life,
+    program: String,
+    /// What the child may say without ending a line. A frame that is too long is skipped; this is for one
+    /// that does not end.
+    output_bytes_max: Option<u64>,
+}
+
+impl Reader {
+    /// Reads lines until the child's stdout ends, then tells how the child ended. What left the child's
+    /// group may hold the pipe open for longer than the child lives; that is not waited for.
+    async fn run(mut self, stdout: ChildStdout) {
+        let life = self.life.clone();
+        // Before it runs it says nothing; from here on what it runs without is known.
+        life.started().await;
+        let ended = async {
+            life.ended().await;
+            tokio::time::sleep(LAST_WORDS_WAIT).await;
+        };
+        let is_sound = tokio::select! {
+            is_sound = self.read(stdout) => is_sound,
+            () = ended => true,
+        };
+        if !is_sound {
+            life.end_because(End::Output).await;
+        } else if let Some(line) = self.lines.finish() {
+            take(&self.inbox, line);
         }
-        while let Some(line) = lines.next_line() {
-            take(inbox, line);
-            // One read may hold thousands of lines, and they must not hold up whoever else has work.
-            consume_budget().await;
+        let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.how_it_ended()).await;
+        if let Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) = &ended {
+            return self.inbox.ended(&Cause::Start { program: self.program, reason: end.to_string() });
         }
+        let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), |end| how_it_ended(&end));
+        let words = life.last_words();
+        let last = words.trim_end().lines().last();
+        let words = last.map(|line| format!("; its last words: {line}")).unwrap_or_default();
+        self.inbox.ended(&Cause::Gone(format!("{how}{words}")));
+    }
+
+    /// Reads until the child's stdout ends. False if it said more than it may without ending a line.
+    async fn read(&mut self, mut stdout: ChildStdout) -> bool {
+        let mut chunk = BytesMut::new();
+        let mut open_bytes = 0;
+        loop {
+            chunk.reserve(CHUNK_BYTES);
+            match stdout.read_buf(&mut chunk).await {
+                Ok(0) | Err(_) => return true,
+                Ok(_) => {}
+            }
+            open_bytes = open_line(open_bytes, &chunk);
+            if self.output_bytes_max.is_some_and(|most| open_bytes > most) {
+                return false;
+            }
+            self.lines.feed(chunk.split().freeze());
+            while let Some(line) = self.lines.next_line() {
+                take(&self.inbox, line);
+                // One read may hold thousands of lines, and they must not hold up whoever else has work.
+                consume_budget().await;
+            }
+        }
+    }
+}
+
+/// How long the line is that is still open after this chunk, given how long it was before.
+fn open_line(before: u64, chunk: &[u8]) -> u64 {
+    match memchr::memrchr(b'\n', chunk) {
+        Some(last) => (chunk.len() - last - 1) as u64,
+        None => before + chunk.len() as u64,
     }
 }
 

@@ -32,7 +32,14 @@ fn holds(layer: Layer) -> bool {
             let devices = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
             devices.lines().filter(|line| line.contains(':')).all(|line| line.trim_start().starts_with("lo:"))
         }
-        Layer::Privileges => says("NoNewPrivs:", "1") && says("CapBnd:", "0000000000000000"),
+        Layer::Privileges => {
+            // Root has become somebody who owns nothing, unless a user namespace has made it so before, or
+            // there is no namespace at all.
+            let is_nobody = !rustix::process::geteuid().is_root()
+                || !super::owner::is_outermost()
+                || getppid() != Some(Pid::INIT);
+            says("NoNewPrivs:", "1") && says("CapBnd:", "0000000000000000") && is_nobody
+        }
         // Nothing was named that would let it be listed.
         Layer::Landlock => fs::read_dir("/").is_err(),
         Layer::Seccomp => super::sys::unshare(rustix::thread::UnshareFlags::NEWUSER)

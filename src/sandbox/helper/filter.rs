@@ -5,6 +5,8 @@
 
 use libc::sock_filter;
 
+use super::super::policy::Network;
+
 /// Refused as not permitted.
 const REFUSED: &[libc::c_long] = &[
     // Other processes, and their memory and files.
@@ -107,8 +109,9 @@ const REFUSE: u32 = 0x0005_0000;
 
 /// The filter. Without a network there are no sockets at all: those of this machine lie in the file
 /// system, where a network namespace does not reach. Pairs of them stay, runtimes talk to their own
-/// children with those.
-pub(super) fn program(has_network: bool) -> Vec<sock_filter> {
+/// children with those. With some hosts there are sockets of the internet's families, which a network
+/// namespace holds.
+pub(super) fn program(network: &Network) -> Vec<sock_filter> {
     let refused = REFUSE | libc::EPERM.cast_unsigned();
     let unknown = REFUSE | libc::ENOSYS.cast_unsigned();
     let mut steps = vec![step(LOAD, 0, 0, ITS_MACHINE)];
@@ -123,8 +126,10 @@ pub(super) fn program(has_network: bool) -> Vec<sock_filter> {
     REFUSED.iter().chain(REFUSED_HERE).for_each(|number| refuse(*number, refused));
     // Its flags lie in memory, where a filter cannot look; runtimes then use `clone`.
     refuse(libc::SYS_clone3, unknown);
-    if !has_network {
-        refuse(libc::SYS_socket, refused);
+    match network {
+        Network::None => refuse(libc::SYS_socket, refused),
+        Network::Hosts(_) => steps.extend(internet_alone(refused)),
+        Network::Full => {}
     }
     let clone = u32::try_from(libc::SYS_clone).expect("a call's number is small");
     steps.extend([
@@ -135,6 +140,19 @@ pub(super) fn program(has_network: bool) -> Vec<sock_filter> {
         step(RETURN, 0, 0, ALLOW),
     ]);
     steps
+}
+
+/// Sockets of other families than these are refused.
+fn internet_alone(refused: u32) -> [sock_filter; 6] {
+    let socket = u32::try_from(libc::SYS_socket).expect("a call's number is small");
+    [
+        step(IF_EQUAL, 0, 5, socket),
+        step(LOAD, 0, 0, FIRST_ARGUMENT),
+        step(IF_EQUAL, 2, 0, libc::AF_INET.cast_unsigned()),
+        step(IF_EQUAL, 1, 0, libc::AF_INET6.cast_unsigned()),
+        step(RETURN, 0, 0, refused),
+        step(RETURN, 0, 0, ALLOW),
+    ]
 }
 
 fn step(code: u16, then: u8, otherwise: u8, value: u32) -> sock_filter {

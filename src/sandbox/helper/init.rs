@@ -19,6 +19,7 @@ use crate::domain::end::End;
 
 use super::super::policy::{Layer, Level};
 use super::super::wire::{LEAVE, Report, Request};
+use super::group::Group;
 use super::sys::{self, Fork};
 use super::{Layers, Refusal, Streams, leave, limits, program, tell, tell_end, tree, view};
 
@@ -73,8 +74,8 @@ impl<'a> Init<'a> {
             // Beside the guardian's pipe: this works even if the init is busy. It is armed by a process
             // of one thread, so that it means the process.
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            is_bounded =
-                view::make(request).map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
+            is_bounded = view::make(request, layers.own_user)
+                .map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
         } else {
             // Here a dead init could kill nobody; it hears of the helper's end by the pipe, and kills.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -216,7 +217,9 @@ impl<'a> Init<'a> {
     fn end_of(&self, status: i32) -> End {
         let cpu = self.request.policy.limits.cpu;
         let used_up = || cpu.is_some_and(|most| tree::usage(&[], true).cpu >= most);
+        let is_out_of_memory = || self.layers.group.as_ref().is_some_and(Group::broke_memory);
         match ExitStatus::from_raw(status).signal() {
+            Some(libc::SIGKILL) if is_out_of_memory() => End::Memory,
             Some(libc::SIGXCPU) if cpu.is_some() => End::Cpu,
             Some(libc::SIGKILL) if used_up() => End::Cpu,
             Some(libc::SIGXFSZ) => End::FileSize,

@@ -5,14 +5,18 @@
 //! Must not know: tokio, configuration, logging. There is nobody to log to.
 
 pub(super) mod canary;
+mod door;
 mod filter;
+mod group;
 mod init;
 mod limits;
+mod owner;
 mod program;
 mod sys;
 mod tree;
 mod view;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -27,8 +31,9 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use crate::domain::end::End;
 
-use super::policy::Layer;
-use super::wire::{Report, Request};
+use super::policy::{Layer, Network};
+use super::wire::{DESCRIPTORS_MAX, Report, Request};
+use group::Group;
 use sys::Fork;
 
 /// What went wrong before the program ran.
@@ -68,6 +73,10 @@ impl Refusal {
 struct Layers {
     holding: Vec<Layer>,
     lacking: Vec<Layer>,
+    /// The user that the program runs as, if it is not colibri's own.
+    own_user: Option<u32>,
+    /// The control group that the program enters, if there is one.
+    group: Option<Group>,
 }
 
 impl Layers {
@@ -107,8 +116,9 @@ struct Streams {
 
 /// The helper's whole life. Its exit code says nothing: what happened is told over the line.
 pub(super) fn main() -> ExitCode {
-    let Ok((request, streams, line)) = receive() else { return ExitCode::FAILURE };
-    match serve(&request, streams, &line) {
+    let Ok(mut received) = receive() else { return ExitCode::FAILURE };
+    let line = received.line;
+    match serve(&mut received.request, received.streams, &line, (received.door, received.group)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
             tell_end(&line, refusal.end(), NEVER_RAN);
@@ -131,8 +141,18 @@ fn tell_end(line: &UnixStream, end: End, status: i32) {
     tell(line, &Report::Ended { end, status });
 }
 
+/// What the helper starts with.
+struct Received {
+    request: Request,
+    streams: Streams,
+    line: UnixStream,
+    /// Where a listening socket is handed out, if one is wanted.
+    door: Option<OwnedFd>,
+    group: Option<Group>,
+}
+
 /// Takes the line from stdin and the request from the line, and leaves nothing on 0, 1 and 2.
-fn receive() -> io::Result<(Request, Streams, UnixStream)> {
+fn receive() -> io::Result<Received> {
     sys::close_the_rest_on_exec()?;
     let line = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (stdout, stderr) = {
@@ -140,7 +160,7 @@ fn receive() -> io::Result<(Request, Streams, UnixStream)> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         (stdout, io::stderr().as_fd().try_clone_to_owned()?)
     };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(&line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -150,26 +170,37 @@ fn receive() -> io::Result<(Request, Streams, UnixStream)> {
             descriptors.extend(sent);
         }
     }
-    let Ok([request, stdin]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
+    let (request, stdin) = (next()?, next()?);
     let mut text = Vec::new();
     File::from(request).read_to_end(&mut text)?;
-    let request = serde_json::from_slice(&text)?;
+    let request: Request = serde_json::from_slice(&text)?;
+    let door = if request.has_door { Some(next()?) } else { None };
+    let group = match &request.group {
+        Some(name) => Some(Group { above: next()?, members: next()?, name: name.clone() }),
+        None => None,
+    };
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    Ok((request, Streams { stdin, stdout, stderr }, line))
+    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door, group })
 }
 
 /// Makes the namespaces, starts the init in them, and outlives it.
-fn serve(request: &Request, streams: Streams, line: &UnixStream) -> Result<(), Refusal> {
+fn serve(
+    request: &mut Request,
+    streams: Streams,
+    line: &UnixStream,
+    (door, group): (Option<OwnedFd>, Option<Group>),
+) -> Result<(), Refusal> {
     // A session of its own: no terminal, and signals to colibri's group stop here.
     let _ = setsid();
     rustix::process::chdir("/")?;
-    let mut layers = Layers::default();
-    make_namespaces(request, &mut layers)?;
+    let mut layers = Layers { own_user: owner::of(request), group, ..Layers::default() };
+    request.environment.extend(make_namespaces(request, &mut layers, door)?);
+    let request = &*request;
     // Nobody in the sandbox may read or stop what guards it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // If the init is killed where there is no namespace, what it kept comes to this process.
@@ -184,7 +215,7 @@ fn serve(request: &Request, streams: Streams, line: &UnixStream) -> Result<(), R
         }
         Fork::Parent(init) => {
             drop((streams, theirs));
-            outlive(init);
+            outlive(init, layers.group.as_ref());
             drop(ours);
             Ok(())
         }
@@ -197,21 +228,40 @@ fn leave(code: i32) -> ! {
 }
 
 /// Waits for the init, and kills what is left where nothing else does.
-fn outlive(init: Pid) {
+fn outlive(init: Pid, group: Option<&Group>) {
     while let Err(rustix::io::Errno::INTR) = waitpid(Some(init), WaitOptions::empty()) {}
+    group.map(Group::kill);
     tree::kill_descendants();
+    group.map(Group::remove);
 }
 
-/// Leaves colibri's namespaces.
-fn make_namespaces(request: &Request, layers: &mut Layers) -> Result<(), Refusal> {
+/// Leaves colibri's namespaces. Returns what the program must know of its network.
+fn make_namespaces(
+    request: &Request,
+    layers: &mut Layers,
+    door: Option<OwnedFd>,
+) -> Result<Vec<(OsString, OsString)>, Refusal> {
     let mut user = User::default();
+    let own_user = layers.own_user;
     layers.put_on(Layer::Namespace, request, || {
         if request.policy.allow_degraded.contains(&Layer::Namespace) {
-            try_out(request)?;
+            try_out(request, own_user)?;
         }
         user.leave(PROCESSES_AND_FILES)
     })?;
-    layers.put_on(Layer::Network, request, || user.leave(UnshareFlags::NEWNET))
+    if !layers.hold(Layer::Namespace) {
+        // Without a view nothing can be shown as its own.
+        layers.own_user = None;
+    }
+    let mut variables = Vec::new();
+    layers.put_on(Layer::Network, request, || {
+        user.leave(UnshareFlags::NEWNET)?;
+        if let (Some(door), Network::Hosts(hosts)) = (door, request.policy.network()) {
+            variables = door::open(&door, hosts)?;
+        }
+        Ok(())
+    })?;
+    Ok(variables)
 }
 
 const PROCESSES_AND_FILES: UnshareFlags =
@@ -219,13 +269,13 @@ const PROCESSES_AND_FILES: UnshareFlags =
 
 /// Whether the namespaces and the view can be made, by making them in a process that ends. Who has
 /// entered a process namespace in which the view cannot be made has no way back.
-fn try_out(request: &Request) -> io::Result<()> {
+fn try_out(request: &Request, own_user: Option<u32>) -> io::Result<()> {
     let wait = |child: Pid| match waitpid(Some(child), WaitOptions::empty()) {
         Ok(Some((_, status))) if status.exit_status() == Some(0) => Ok(()),
         _ => Err(io::Error::other("namespaces were tried out, and do not work")),
     };
     let attempt = || match sys::fork()? {
-        Fork::Child => leave(i32::from(view::make(request).is_err())),
+        Fork::Child => leave(i32::from(view::make(request, own_user).is_err())),
         Fork::Parent(init) => wait(init),
     };
     match sys::fork()? {

@@ -20,7 +20,7 @@ use rustix::thread::{
 
 use super::super::policy::{Layer, Level};
 use super::super::wire::Request;
-use super::{Layers, Refusal, Streams, filter, limits, sys};
+use super::{Layers, Refusal, Streams, filter, limits, owner, sys};
 
 /// What is said to the init before the program runs.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -49,6 +49,10 @@ pub(super) fn main(request: &Request, streams: &Streams, mut mouth: io::PipeWrit
 
 fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<(), Refusal> {
     rustix::process::setsid()?;
+    if let Some(group) = &layers.group {
+        let entered = group.enter();
+        entered.map_err(|error| Refusal::Failed(format!("it cannot enter its control group: {error}")))?;
+    }
     // Not inherited from colibri but looked up anew: an inherited folder leads around the view.
     rustix::process::chdir(Path::new(&request.directory))?;
     rustix::stdio::dup2_stdin(&streams.stdin)?;
@@ -59,15 +63,17 @@ fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<
         return Ok(());
     }
     let is_root = rustix::process::geteuid().is_root();
-    // Root is not counted; anybody else is counted within the user namespace alone, if there is one.
-    let counts_processes = !is_root && layers.hold(Layer::Namespace);
+    // Root is not counted; anybody else is counted within the user namespace alone, if there is one. A user of
+    // its own is nobody else's.
+    let counts_processes = (!is_root && layers.hold(Layer::Namespace)) || layers.own_user.is_some();
     limits::set(&request.policy.limits, counts_processes)?;
     // Before rights are given up: the lists may name what only they can open.
     layers.put_on(Layer::Landlock, request, || restrict_files(request))?;
-    layers.put_on(Layer::Privileges, request, drop_privileges)?;
+    let own_user = layers.own_user;
+    layers.put_on(Layer::Privileges, request, || drop_privileges(own_user, streams))?;
     layers.put_on(Layer::Seccomp, request, || {
         set_no_new_privs(true)?;
-        sys::install_filter(&mut filter::program(request.policy.has_network()))
+        sys::install_filter(&mut filter::program(request.policy.network()))
     })
 }
 
@@ -82,7 +88,7 @@ fn execute(request: &Request) -> Result<std::convert::Infallible, Refusal> {
 }
 
 /// No program may give rights back, and there are none left.
-fn drop_privileges() -> io::Result<()> {
+fn drop_privileges(own_user: Option<u32>, streams: &Streams) -> io::Result<()> {
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
     clear_ambient_capability_set()?;
@@ -95,6 +101,7 @@ fn drop_privileges() -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+    own_user.map_or(Ok(()), |user| owner::become_user(user, streams))?;
     Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
@@ -180,7 +187,7 @@ fn restrict_files(request: &Request) -> io::Result<()> {
 }
 
 /// The program itself, if it is named by its place.
-fn program_file(request: &Request) -> Option<std::path::PathBuf> {
+pub(super) fn program_file(request: &Request) -> Option<std::path::PathBuf> {
     let program = Path::new(&request.program);
     let is_a_place = program.components().count() > 1;
     is_a_place.then(|| Path::new(&request.directory).join(program).canonicalize().ok()).flatten()

@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
@@ -93,6 +93,40 @@ pub(super) fn freeze_mounts(place: &CStr) -> io::Result<()> {
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Shows a detached tree of mounts with the owners that a user namespace maps them to.
+pub(super) fn map_mounts(tree: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the structure is plain numbers, and it, the path and both descriptors outlive the call.
+    let done = unsafe {
+        let mut attributes: libc::mount_attr = std::mem::zeroed();
+        attributes.attr_set = libc::MOUNT_ATTR_IDMAP;
+        attributes.userns_fd = u64::from(map.as_raw_fd().cast_unsigned());
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Raises the loopback device of this network namespace, which is down in a new one.
+pub(super) fn raise_loopback() -> io::Result<()> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    // SAFETY: the structure is plain bytes, begins with a name that ends in zeros, and outlives the call.
+    let done = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = from.cast_signed();
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

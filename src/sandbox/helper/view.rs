@@ -20,7 +20,7 @@ use rustix::mount::{
 
 use super::super::policy::Level;
 use super::super::wire::Request;
-use super::sys;
+use super::{owner, program, sys};
 
 /// Private temporary files, if the policy has no limit of memory to take it from.
 const TEMPORARY_BYTES_MAX: u64 = 256 << 20;
@@ -36,8 +36,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 const TEMPORARY: &str = "/tmp";
 
 /// Makes the view. Called in the first process of a process namespace. Tells whether the kernel itself
-/// bounds the number of processes in it.
-pub(super) fn make(request: &Request) -> io::Result<bool> {
+/// bounds the number of processes in it. What was named is shown as the program's own, if it has a user of
+/// its own.
+pub(super) fn make(request: &Request, own_user: Option<u32>) -> io::Result<bool> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let strict = request.policy.level == Level::Strict;
     // Before anything is frozen: a copy of a mount has the rights that the mount had.
@@ -45,12 +46,18 @@ pub(super) fn make(request: &Request) -> io::Result<bool> {
     if strict {
         sys::freeze_mounts(c"/")?;
     }
+    // After: what is to be read is to be read alone.
+    let read = if own_user.is_some() { detach_all(&named_to_read(request))? } else { Vec::new() };
     // For root the rights of a file are no hindrance: devices and the kernel's settings must be out of
     // sight.
     let guarded = strict || rustix::process::geteuid().is_root();
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None::<&CStr>)?;
     let is_bounded = bound_processes(request);
+    if let Some(user) = own_user {
+        let map = owner::map_of(user)?;
+        read.iter().chain(&written).for_each(|taken| owner::show_as_own(&taken.tree, &map));
+    }
     if guarded {
         read_only(Path::new("/proc"))?;
         bare_sys()?;
@@ -60,6 +67,10 @@ pub(super) fn make(request: &Request) -> io::Result<bool> {
     if strict {
         private_temporary(request)?;
     }
+    if own_user.is_some() {
+        open_closed(read.iter().chain(&written), request)?;
+    }
+    attach_all(&read)?;
     attach_all(&written)?;
     cover(request)?;
     Ok(is_bounded)
@@ -166,6 +177,28 @@ fn private_temporary(request: &Request) -> io::Result<()> {
         fs::create_dir_all(&request.directory)?;
     }
     attach_all(&carried)
+}
+
+/// What was named to be read, and the program itself.
+fn named_to_read(request: &Request) -> BTreeSet<PathBuf> {
+    let mut named = real(&request.policy.files.allow_read);
+    named.extend(program::program_file(request));
+    // The whole is not shown through anything: what is not closed to strangers can be read as it is.
+    named.retain(|path| path.parent().is_some());
+    outermost(named)
+}
+
+/// Puts an empty folder, which anybody may pass, where one that is closed to strangers lies above what was
+/// named; nothing else in it was to be seen anyway. The working directory is there, and empty.
+fn open_closed<'a>(taken: impl Iterator<Item = &'a Taken>, request: &Request) -> io::Result<()> {
+    let closed: BTreeSet<PathBuf> = taken.filter_map(|taken| owner::closed_above(&taken.place)).collect();
+    for place in &closed {
+        memory_files(place, 0o755, 1 << 20)?;
+        if Path::new(&request.directory).starts_with(place) {
+            fs::create_dir_all(&request.directory)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where these really are, as far as they are.
