@@ -6,8 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::config::{
-    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, Server, ServerConfig, State,
-    Strictness,
+    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, SandboxLevel, Server, ServerConfig,
+    State, Strictness,
 };
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
@@ -167,6 +167,7 @@ impl Yard {
             client: Arc::new(client),
             memory: Some(Arc::new(Families::new(self.store.clone(), configured))),
             key: Some(key(configured)),
+            is_unconfined: configured.command.is_some() && configured.sandbox.level == SandboxLevel::Off,
             pin_enforced: configured.pin == Strictness::Enforce,
             face: Some(Arc::new(self.front.clone())),
         };

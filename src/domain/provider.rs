@@ -368,7 +368,8 @@ impl Unavailable {
 }
 
 impl Limit {
-    fn name(self) -> &'static str {
+    /// For machines.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Cpu => "cpu",

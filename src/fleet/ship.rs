@@ -382,7 +382,8 @@ impl Ship {
             Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
             Cause::Gone(how) if self.is_child() => {
                 let last_words = live.session.connection().last_words().unwrap_or_default().into();
-                ProviderError::Crashed { how: how.into(), limit: None, last_words }
+                let limit = live.session.connection().end().and_then(|end| end.limit());
+                ProviderError::Crashed { how: how.into(), limit, last_words }
             }
             Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
             // Closed for good; or, below, to be opened anew, with the call on it.

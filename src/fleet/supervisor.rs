@@ -61,6 +61,8 @@ pub struct Settings {
     pub memory: Option<Arc<dyn Memory>>,
     /// What its offer is remembered by, from one run to the next.
     pub key: Option<Hash>,
+    /// Whether its program runs without a sandbox, by its owner's wish.
+    pub is_unconfined: bool,
     /// Whether a tool whose definition changed is withheld until it is accepted.
     pub pin_enforced: bool,
     /// The client: hears what the server tells, but for its lists, and is asked on its behalf.

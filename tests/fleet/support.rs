@@ -276,6 +276,7 @@ pub(super) fn member(name: &str, server: &Scripted) -> Member {
         client: Arc::new(client),
         memory: None,
         key: None,
+        is_unconfined: false,
         pin_enforced: false,
         face: None,
     };

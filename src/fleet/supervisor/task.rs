@@ -148,7 +148,7 @@ impl Supervisor {
                 self.work = None;
                 self.learnt(news)
             }
-            (generation, cause) = ended(self.live.as_ref()) => Some(Event::Lost(generation, reason(&cause))),
+            (generation, cause) = ended(self.live.as_ref()) => Some(self.lost(generation, &cause)),
             () = woken(wake) => Some(Event::Woke),
             // Somebody may have come meanwhile.
             () = woken(idle) => idle_close.filter(|after| self.usage.unused_for() >= *after).map(|_| Event::Unused),
@@ -170,9 +170,31 @@ impl Supervisor {
         }
     }
 
+    /// The connection ended by itself. What a limit ended is put on record with the limit.
+    fn lost(&self, generation: Generation, cause: &Cause) -> Event {
+        let end = self.live.as_ref().and_then(|live| live.session.connection().end());
+        if let Some(end) = end {
+            let (server, how) = (self.settings.name.to_string(), end.to_string());
+            let limit = end.limit().map(|limit| limit.name());
+            self.surroundings.scribe.put(self.episode, Fact::ServerEnded { server, how, limit });
+        }
+        Event::Lost(generation, reason(cause))
+    }
+
+    /// A server that runs with less protection than others is on record.
+    fn record_protection(&self, session: &Session) {
+        let (layers, off) = (session.connection().degraded(), self.settings.is_unconfined);
+        if off || !layers.is_empty() {
+            let layers = layers.into_iter().map(str::to_owned).collect();
+            let server = self.settings.name.to_string();
+            self.surroundings.scribe.put(self.episode, Fact::SandboxDegraded { server, layers, off });
+        }
+    }
+
     fn learnt(&mut self, news: News) -> Option<Event> {
         match news {
             News::Connected(generation, Ok((session, offered))) => {
+                self.record_protection(&session);
                 self.live = Some(Live { generation, session });
                 self.connects += 1;
                 self.usage.touch();
