@@ -12,6 +12,7 @@ use crate::domain::audit::CallId;
 use crate::domain::chronicle::Fact;
 use crate::domain::event::News as Told;
 use crate::domain::life::{Duty, Event, Failure, Generation, Phase, State};
+use crate::domain::provider::Limit;
 use crate::fleet::bus::episode;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Handler;
@@ -175,7 +176,7 @@ impl Supervisor {
         let end = self.live.as_ref().and_then(|live| live.session.connection().end());
         if let Some(end) = end {
             let (server, how) = (self.settings.name.to_string(), end.to_string());
-            let limit = end.limit().map(|limit| limit.name());
+            let limit = end.limit().map(Limit::name);
             self.surroundings.scribe.put(self.episode, Fact::ServerEnded { server, how, limit });
         }
         Event::Lost(generation, reason(cause))

@@ -34,7 +34,10 @@ fn say(session: &mut Session, frame: &str) -> String {
         Step::Silence | Step::Answered(..) => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
         Step::Tell(method) => format!("tell {method}"),
-        Step::LogLevel(level, answer) => format!("result {level} {}", String::from_utf8_lossy(&answer)),
+        Step::LogLevel(_, answer) => {
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            format!("result {}", answer["result"])
+        }
         Step::Call(asked) => {
             let arguments = asked.arguments.unwrap_or_default();
             let Principal { client, user } = &*asked.caller.principal;
