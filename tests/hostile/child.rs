@@ -232,8 +232,8 @@ fn frame(line: &str) -> Value {
     let value: Value =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("stdout carries {line:?}: {error}"));
     assert!(line.ends_with('\n'), "a frame was cut: {line:?}");
-    let told = ["notifications/tools/list_changed", "notifications/progress"];
-    if told.iter().any(|method| value["method"] == *method) {
+    let told = |method: &str| method.ends_with("/list_changed") || method == "notifications/progress";
+    if value["method"].as_str().is_some_and(told) {
         return value;
     }
     let answers = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
