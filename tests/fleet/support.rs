@@ -224,8 +224,7 @@ impl Scripted {
             "resources/read" => json!({ "contents": [{ "uri": params["uri"], "text": "read" }] }),
             "prompts/get" => json!({ "messages": [], "description": params["name"] }),
             "completion/complete" => json!({ "completion": { "values": [params["argument"]["value"]] } }),
-            "resources/subscribe" | "resources/unsubscribe" => json!({}),
-            "ping" => json!({}),
+            "resources/subscribe" | "resources/unsubscribe" | "ping" => json!({}),
             "tools/list" => {
                 // Written as text, so that what must not change can be seen to.
                 let tools: Vec<String> = state.tools.iter().map(|name| definition(name)).collect();
