@@ -5,6 +5,7 @@ mod changes;
 mod children;
 mod deadlines;
 mod news;
+mod offers;
 mod pins;
 mod queues;
 mod support;

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::app;
+use crate::domain::audit::CallId;
 use crate::domain::log::Logger;
+use crate::domain::provider::ProviderError;
+use crate::domain::text::{Called, TextOutcome};
 use crate::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
+use crate::fleet::error::Cause;
 
 use super::Session;
 use super::fault::{Exit, Fault};
@@ -92,29 +99,83 @@ fn elsewhere(
         closing.close().await;
         connected
     };
-    let result = block_on(async {
+    let outcome = block_on(async {
         let bridge = connect(options).await.map_err(failed)?;
         let called = async {
             let json = match args {
                 Some(json) => json,
                 None => object(schema(&bridge, tool).await?.as_ref(), pairs)?,
             };
-            let arguments = serde_json::from_str(&json).expect("it was read as JSON, or made here");
-            let once = CallOptions { max_attempts: 1, ..CallOptions::default() };
-            bridge.call_tool(tool, &arguments, once).await.map_err(failed)
+            once(&bridge, &reach.name, tool, &json).await.map_err(failed)
         };
         let called = called.await;
         bridge.close().await;
         called
     })??;
-    let value: Value = serde_json::from_slice(&result).unwrap_or_default();
     if session.json {
-        // As the server wrote it: a number that no machine holds stays what it is.
-        out::line(&String::from_utf8_lossy(&result))?;
+        out::json(&Told::of(&outcome))?;
     } else {
-        out::pretty(&value)?;
+        out::lines(&outcome.text)?;
     }
-    if value["isError"] == true { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+    match outcome.raw {
+        _ if outcome.ok => Ok(()),
+        Some(_) => Err(Fault::told(Exit::ToolError)),
+        None => Err(Fault::told(Exit::Unreachable)),
+    }
+}
+
+/// One attempt, as text has it. A deadline that passes is an outcome too: the tool may have run.
+async fn once(bridge: &Bridge, server: &str, tool: &str, json: &str) -> Result<TextOutcome, BridgeError> {
+    let arguments = serde_json::from_str(json).expect("it was read as JSON, or made here");
+    let options = CallOptions { max_attempts: 1, ..CallOptions::default() };
+    let begun = Instant::now();
+    let answer = bridge.call_tool(tool, &arguments, options).await;
+    let called = Called {
+        server: server.to_owned(),
+        tool: tool.to_owned(),
+        latency: begun.elapsed(),
+        bytes_in: json.len(),
+        correlation_id: CallId(Uuid::now_v7()),
+    };
+    match answer {
+        Ok(result) => Ok(TextOutcome::answered(called, &String::from_utf8_lossy(&result))),
+        Err(BridgeError { source: Cause::TimedOut(limit), .. }) => {
+            Ok(TextOutcome::failed(called, &ProviderError::TimedOut { limit }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The outcome for machines.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    ok: bool,
+    text: &'a str,
+    server: &'a str,
+    tool: &'a str,
+    latency_ms: u128,
+    bytes_in: usize,
+    bytes_out: usize,
+    correlation_id: String,
+    /// As the server wrote it: a number that no machine holds stays what it is.
+    raw: Option<&'a RawValue>,
+}
+
+impl<'a> Told<'a> {
+    fn of(outcome: &'a TextOutcome) -> Self {
+        Self {
+            ok: outcome.ok,
+            text: &outcome.text,
+            server: &outcome.server,
+            tool: &outcome.tool,
+            latency_ms: outcome.latency.as_millis(),
+            bytes_in: outcome.bytes_in,
+            bytes_out: outcome.bytes_out,
+            correlation_id: outcome.correlation_id.to_string(),
+            raw: outcome.raw.as_deref().and_then(|raw| serde_json::from_str(raw).ok()),
+        }
+    }
 }
 
 /// The input schema of a tool, so that `limit=5` becomes a number where one is wanted.

@@ -308,6 +308,51 @@ mod tests {
         assert_eq!(names(&page(&[], cursor, &MODERN, 0)), Vec::<String>::new());
     }
 
+    /// PR-12: the pages of what servers offer add up too, and a cursor stays good when entries come and go.
+    #[test]
+    fn the_pages_of_entries_add_up() {
+        let entry = |server: &str, n: usize| {
+            let (key, definition) =
+                (format!("u:{n:02}").into(), format!(r#"{{"n":"{server}{n:02}"}}"#).into());
+            Arc::new(Entry { key, server: server.into(), own: "own".into(), definition })
+        };
+        let all: Vec<_> = (0..40).map(|n| entry(if n < 20 { "z" } else { "a" }, n)).collect();
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: true };
+        let page = |listed: &[Arc<Entry>], cursor: Option<&str>, bytes| {
+            entries(Kind::Prompts, listed, cursor, &identity, &MODERN, bytes)
+                .map(|page| serde_json::from_slice::<Value>(&page).unwrap())
+        };
+        for bytes in [0, 60, 300, PAGE_BYTES_MAX] {
+            let (mut seen, mut cursor) = (Vec::new(), None::<String>);
+            loop {
+                let page = page(&all, cursor.as_deref(), bytes).unwrap();
+                assert_eq!((&page["ttlMs"], &page["resultType"]), (&json!(0), &json!("complete")));
+                seen.extend(page["prompts"].as_array().unwrap().clone());
+                cursor = page.get("nextCursor").map(|next| next.as_str().unwrap().to_owned());
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            let expected: Vec<Value> =
+                all.iter().map(|e| serde_json::from_slice(&e.definition).unwrap()).collect();
+            assert_eq!(seen, expected);
+        }
+        let cursor = encode("z u:18");
+        let without: Vec<_> = all.iter().filter(|entry| &*entry.key != "u:18").cloned().collect();
+        assert_eq!(page(&without, Some(&cursor), 0).unwrap()["prompts"], json!([{ "n": "z19" }]));
+        for wrong in [encode("nobody u:1"), encode("odd"), "odd".to_owned()] {
+            assert_eq!(page(&all, Some(&wrong), 0).unwrap_err().code, -32602);
+        }
+        // A page that is full of colibri's own leads to the first of the servers'.
+        let own = format!("[\"{}\"]", "x".repeat(PAGE_BYTES_MAX));
+        let full = behind_own(own.as_bytes(), &all, Map::new(), &identity, &MODERN);
+        let full: Value = serde_json::from_slice(&full).unwrap();
+        assert_eq!(full["resources"].as_array().unwrap().len(), 1);
+        let next = page(&all, full["nextCursor"].as_str(), 0).unwrap();
+        assert_eq!(next["prompts"], json!([{ "n": "z00" }]));
+    }
+
     #[test]
     fn a_cursor_that_is_not_ours_is_minus_32602() {
         let identity =

@@ -15,15 +15,20 @@ use super::lists;
 use super::raw::Members;
 use super::revision::Revision;
 
-/// The error of a name that nobody has, in the code of the method and the revision.
-pub fn unknown(method: Option<&str>, message: String, revision: &Revision) -> Error {
-    match method {
-        Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") => {
-            Error::resource_not_found(message, revision)
-        }
-        _ => Error::invalid_params(message),
-    }
+/// The error of a name that nobody has, in the code of the method and the revision. Of a resource it repeats the URI,
+/// for machines.
+pub fn unknown(method: Option<&str>, asked: Option<&[u8]>, message: String, revision: &Revision) -> Error {
+    let Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") = method else {
+        return Error::invalid_params(message);
+    };
+    let asked: Value = asked.and_then(|asked| serde_json::from_slice(asked).ok()).unwrap_or_default();
+    let uri = asked["uri"].as_str().filter(|uri| uri.len() <= URI_BYTES_MAX);
+    let data = uri.map(|uri| json!({ "uri": uri }));
+    Error { data, ..Error::resource_not_found(message, revision) }
 }
+
+/// The longest URI that an error repeats: no resource has a longer one.
+const URI_BYTES_MAX: usize = 16_384;
 
 /// Methods that servers answer.
 pub const FORWARDED: [&str; 5] =

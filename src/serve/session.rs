@@ -92,6 +92,8 @@ pub(super) struct Answering {
     method: Option<&'static str>,
     /// What servers list, to stand behind what the method lists.
     behind: Option<Entries>,
+    /// What the method was asked.
+    arguments: Option<Bytes>,
 }
 
 impl Answering {
@@ -114,7 +116,8 @@ impl Answering {
 
     /// The answer to a call of what nobody has.
     pub(super) fn unknown(&self, id: &Id, message: String) -> Bytes {
-        answer::failure(Some(id), &resources::unknown(self.method, message, self.revision))
+        let error = resources::unknown(self.method, self.arguments.as_deref(), message, self.revision);
+        answer::failure(Some(id), &error)
     }
 
     /// The call that is asked for: what names a method is no call of a tool, and the other way round.
@@ -318,6 +321,7 @@ impl Session {
     ) -> Asked {
         let is_modern = peer.revision.family == Family::Modern;
         let capabilities = peer.capabilities.filter(|_| is_modern);
+        let asked = call.arguments.clone().filter(|_| method.is_some());
         Asked {
             rounds: capabilities.map(|capabilities| Rounds { capabilities, given: call.given }),
             id,
@@ -330,6 +334,7 @@ impl Session {
                 revision: peer.revision,
                 method,
                 behind,
+                arguments: asked,
             },
         }
     }

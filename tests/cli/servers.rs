@@ -59,6 +59,28 @@ fn a_configured_server_is_called_by_name() {
     assert_eq!(heard(&home, r#""nothing""#), 1, "a person's call is made once");
 }
 
+/// PR-14: what a tool says is text to people; machines get the whole outcome, with the result as it came; a deadline
+/// that passes is an outcome too.
+#[test]
+fn an_outcome_is_text_to_people_and_typed_to_machines() {
+    let home = Home::new();
+    let late = SERVER.replace(r#"*'"fail"'*)"#, r#"*'"late"'*) continue;; *'"fail"'*)"#);
+    let server = format!("sh -c '{}'", late.replace('\'', r"'\''"));
+    let ran = run(&home, &["call", "--server", &server, "fail"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (5, "it is broken\n"), "{ran:?}");
+    let ran = run(&home, &["call", "--server", &server, "fail", "--json"]);
+    let told = ran.json();
+    assert_eq!((ran.code, &told["ok"], &told["text"]), (5, &json!(false), &json!("it is broken")), "{ran:?}");
+    assert_eq!((&told["server"], &told["tool"], &told["bytesIn"]), (&json!("sh"), &json!("fail"), &json!(2)));
+    assert_eq!(told["raw"]["isError"], true);
+    assert!(told["bytesOut"].as_u64() > Some(2) && told["latencyMs"].is_u64(), "{ran:?}");
+    assert!(told["correlationId"].as_str().is_some_and(|id| id.len() == 36), "{ran:?}");
+
+    let impatient = [("COLIBRI_MCP_TIMEOUT", "2000")];
+    let ran = run_with(&home, &impatient, &["call", "--server", &server, "late"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, "(tool failed: timeout)\n"), "{ran:?}");
+}
+
 /// PR-1: what cannot be called says why, and what to do.
 #[test]
 fn what_cannot_be_called_says_why() {

@@ -233,3 +233,66 @@ async fn closing_while_connecting_leaves_nobody() {
     fleet.fleet.close().await;
     assert_eq!(processes(&mark), Vec::<PathBuf>::new());
 }
+
+/// PR-12, PR-13, CO-9: a real server's resources, prompts and completions reach both families, are asked for under its
+/// own names, and are on record; what it says of itself reaches the next client.
+#[test]
+fn resources_and_prompts_of_a_child_are_served() {
+    let script = SERVER
+        .replace(r#""capabilities":{"tools":{}}"#, r#""capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{}},"instructions":"Read first.""#)
+        .replace(
+            "*tools/list*)",
+            r#"*resources/list*) answer='"result":{"resources":[{"uri":"mem://a","name":"a"}]}';;
+    *resources/templates/list*) answer='"result":{"resourceTemplates":[{"uriTemplate":"mem://{n}/x","name":"x"}]}';;
+    *prompts/list*) answer='"result":{"prompts":[{"name":"review","description":"Reviews."}]}';;
+    *resources/read*gone*) answer='"error":{"code":-32002,"message":"it is gone"}';;
+    *resources/read*|*prompts/get*|*completion/complete*) answer='"result":{"heard":'$(printf %s "$line" | sed 's/.*"params":\(.*\)}$/\1/')'}';;
+    *tools/list*)"#,
+        );
+    let mut colibri = serving(&json!({ "shell": { "command": "sh", "args": ["-c", script] } }));
+    await_ready(&mut colibri);
+    let resources = ask(&mut colibri, 1, "resources/list", &json!({}));
+    assert_eq!(resources["result"]["resources"], json!([{ "uri": "mem://a", "name": "a" }]), "{resources}");
+    let templates = ask(&mut colibri, 2, "resources/templates/list", &json!({}));
+    assert_eq!(templates["result"]["resourceTemplates"][0]["uriTemplate"], "mem://{n}/x", "{templates}");
+    let prompts = ask(&mut colibri, 3, "prompts/list", &json!({}));
+    assert_eq!(prompts["result"]["prompts"][0]["name"], "shell__review", "{prompts}");
+
+    let modern = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let with = |mut params: Value, meta: Option<&Value>| {
+        if let Some(meta) = meta {
+            params["_meta"] = meta.clone();
+        }
+        params
+    };
+    let complete = |name: &str| json!({ "ref": { "type": "ref/prompt", "name": name }, "argument": { "name": "n", "value": "v" } });
+    for meta in [None, Some(&modern)] {
+        let mut heard = |method: &str, params: Value| {
+            let answer = ask(&mut colibri, 4, method, &with(params, meta));
+            assert!(answer["result"]["_meta"]["colibri/correlationId"].is_string(), "{answer}");
+            assert_eq!(answer["result"].get("resultType").is_some(), meta.is_some(), "{answer}");
+            answer["result"]["heard"].clone()
+        };
+        assert_eq!(heard("resources/read", json!({ "uri": "mem://7/x" })), json!({ "uri": "mem://7/x" }));
+        let alias = "colibri://shell/mem%3A%2F%2Fother";
+        assert_eq!(heard("resources/read", json!({ "uri": alias })), json!({ "uri": "mem://other" }));
+        let get = json!({ "name": "shell__review", "arguments": { "a": "b" } });
+        assert_eq!(heard("prompts/get", get), json!({ "name": "review", "arguments": { "a": "b" } }));
+        assert_eq!(heard("completion/complete", complete("shell__review")), complete("review"));
+        let gone = ask(&mut colibri, 5, "resources/read", &with(json!({ "uri": "mem://gone/x" }), meta));
+        assert_eq!(gone["error"]["message"], "it is gone", "{gone}");
+        let unknown = ask(&mut colibri, 6, "resources/read", &with(json!({ "uri": "mem://b" }), meta));
+        assert_eq!(unknown["error"]["code"], if meta.is_some() { -32_602 } else { -32_002 }, "{unknown}");
+        assert!(
+            unknown["error"]["message"].as_str().is_some_and(|said| said.contains("`mem://a`")),
+            "{unknown}"
+        );
+    }
+    let discovered = ask(&mut colibri, 7, "server/discover", &json!({ "_meta": modern }));
+    let said = discovered["result"]["instructions"].as_str().expect("a text");
+    assert!(said.ends_with("#### MCP Server: shell\nRead first.\nshell__review: Reviews."), "{said}");
+    colibri.finish();
+}

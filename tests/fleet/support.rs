@@ -67,11 +67,73 @@ struct State {
     hung: Vec<(u64, u64)>,
     /// Descriptions of tools that have one.
     described: BTreeMap<String, String>,
+    menu: Menu,
+    /// What it was asked beside lists, with the params.
+    asked: Vec<(String, Value)>,
     /// Where the live connection's frames go.
     out: Option<mpsc::Sender<Bytes>>,
 }
 
+/// What a server offers beside tools, as it writes it. Without capabilities it has none of it.
+#[derive(Clone, Default)]
+pub(super) struct Menu {
+    pub(super) capabilities: Value,
+    pub(super) instructions: Option<String>,
+    pub(super) resources: Vec<String>,
+    pub(super) templates: Vec<String>,
+    pub(super) prompts: Vec<String>,
+    /// Entries of one page; all, if it is none.
+    pub(super) page: usize,
+    /// Whether it is of the newer family.
+    pub(super) is_modern: bool,
+    /// A method that it fails: with the code, or with silence.
+    pub(super) fails: Option<(&'static str, Option<i32>)>,
+}
+
+impl Menu {
+    fn introduction(&self) -> Value {
+        let mut said = json!({
+            "protocolVersion": "2025-11-25", "supportedVersions": ["2026-07-28"],
+            "capabilities": { "tools": {} }, "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+        });
+        for (key, value) in self.capabilities.as_object().into_iter().flatten() {
+            said["capabilities"][key] = value.clone();
+        }
+        if let Some(instructions) = &self.instructions {
+            said["instructions"] = json!(instructions);
+        }
+        said
+    }
+
+    /// One page of a list, written as text, so that what must not change can be seen to.
+    fn page(&self, method: &str, cursor: &Value) -> Option<String> {
+        let (member, entries) = match method {
+            "resources/list" => ("resources", &self.resources),
+            "resources/templates/list" => ("resourceTemplates", &self.templates),
+            "prompts/list" => ("prompts", &self.prompts),
+            _ => return None,
+        };
+        let start = cursor.as_str().map_or(0, |cursor| cursor.parse().expect("our own cursor"));
+        let end = if self.page == 0 { entries.len() } else { entries.len().min(start + self.page) };
+        let next = if end < entries.len() { format!(r#","nextCursor":"{end}""#) } else { String::new() };
+        Some(format!(r#"{{"{member}":[{}]{next}}}"#, entries[start..end].join(",")))
+    }
+}
+
 impl Scripted {
+    /// From the next list or connection on it offers this too.
+    pub(super) fn with(&self, change: impl FnOnce(&mut Menu)) -> &Self {
+        change(&mut self.state().menu);
+        self
+    }
+
+    /// The params of the last request of that method.
+    pub(super) fn asked(&self, method: &str) -> Value {
+        let state = self.state();
+        let last = state.asked.iter().rev().find(|(asked, _)| asked == method);
+        last.map(|(_, params)| params.clone()).unwrap_or_default()
+    }
+
     pub(super) fn new(tools: &[&str]) -> Self {
         let server = Self::default();
         server.offer(tools);
@@ -181,9 +243,28 @@ impl Scripted {
         let id = message.get("id").filter(|_| !state.deaf)?.clone();
         let error =
             |code: i32| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } });
+        if let Some((fails, how)) = state.menu.fails
+            && fails == method
+        {
+            return how.map(error);
+        }
+        if let Some(page) = state.menu.page(&method, &message["params"]["cursor"]) {
+            drop(state);
+            self.raw(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{page}}}"#));
+            return None;
+        }
+        let params = &message["params"];
+        state.asked.push((method.clone(), params.clone()));
         let result = match method.as_str() {
-            "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
-            "ping" => json!({}),
+            "initialize" if !state.menu.is_modern => state.menu.introduction(),
+            "server/discover" if state.menu.is_modern => state.menu.introduction(),
+            "resources/read" if params["uri"].as_str().is_some_and(|uri| uri.ends_with("gone")) => {
+                return Some(error(-32_002));
+            }
+            "resources/read" => json!({ "contents": [{ "uri": params["uri"], "text": "read" }] }),
+            "prompts/get" => json!({ "messages": [], "description": params["name"] }),
+            "completion/complete" => json!({ "completion": { "values": [params["argument"]["value"]] } }),
+            "resources/subscribe" | "resources/unsubscribe" | "ping" => json!({}),
             "tools/list" => {
                 // Written as text, so that what must not change can be seen to.
                 let described = |name: &String| definition(name, state.described.get(name));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::domain::instructions::About;
+use crate::domain::ledger::clip;
 use crate::domain::names::{Names, Uris};
 use crate::domain::offer::Entry;
 use crate::fleet::offer::Item;
@@ -49,7 +50,8 @@ impl Others {
             let key: Arc<str> = item.key.as_str().into();
             if !tables.templates.insert(Arc::clone(&key)) {
                 problems.push(format!(
-                    "the template `{key}` of server `{slug}` is not offered: another server has the same one"
+                    "the template `{}` of server `{slug}` is not offered: another server has the same one",
+                    clip(&key)
                 ));
                 continue;
             }

@@ -22,6 +22,7 @@ struct Client {
     chunks: mpsc::Sender<Bytes>,
     outbox: Outbox,
     gate: Arc<tokio::sync::Semaphore>,
+    changes: watch::Sender<Changes>,
     stop: CancellationToken,
     log: Arc<Mutex<Vec<String>>>,
     connection: JoinHandle<Ended>,
@@ -37,7 +38,7 @@ impl Client {
         let (chunks, receiver) = mpsc::channel(2);
         let outbox = Outbox::new(limits.answers_bytes_max);
         let double = Double::new();
-        let gate = Arc::clone(&double.gate);
+        let (gate, changes) = (Arc::clone(&double.gate), double.changes.clone());
         let stop = CancellationToken::new();
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&log);
@@ -46,7 +47,7 @@ impl Client {
         let connection =
             Connection::new(session, double, receiver, outbox.clone(), Front::default(), limits, logger);
         let connection = tokio::spawn(connection.run(stop.clone()));
-        let client = Self { chunks, outbox, gate, stop, log, connection };
+        let client = Self { chunks, outbox, gate, changes, stop, log, connection };
         client.send(&INITIALIZE.replace("REVISION", revision)).await;
         assert_eq!(client.answers().await.len(), 1);
         client
@@ -118,6 +119,21 @@ async fn calls_are_answered_as_they_end_and_the_rest_in_order() {
         client.call(id, tool).await;
         assert_eq!(client.answers().await, [expected]);
     }
+}
+
+/// PR-12: a client hears of exactly the lists that have changed.
+#[tokio::test]
+async fn a_client_hears_which_list_has_changed() {
+    let client = Client::new(Limits::default()).await;
+    let heard = async || {
+        settle().await;
+        client.outbox.take_now().iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
+    };
+    let told = |list: &str| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{list}/list_changed"}}"#);
+    client.changes.send_modify(|changes| changes.prompts += 1);
+    assert_eq!(heard().await, [told("prompts")]);
+    client.changes.send_modify(|changes| (changes.tools, changes.resources) = (3, 2));
+    assert_eq!(heard().await, [told("tools"), told("resources")]);
 }
 
 /// CO-7, from the face's side: a panic is an answer, and the connection lives.

@@ -1,10 +1,13 @@
 //! Conversations, message by message.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::super::double::Double;
 use super::*;
 use crate::mcp::envelope::{Frame, read};
+use crate::mcp::revision::REVISIONS;
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",
     "capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}"#;
@@ -143,6 +146,132 @@ fn skills_are_read_by_calls_where_they_are_offered() {
         say(&mut session, &request("resources/subscribe", &json!({}))),
         "-32601 unknown method: resources/subscribe"
     );
+}
+
+/// PR-12, PR-13: with servers both families list and ask for what those offer; each is told what it may ask, and what
+/// there is to know.
+#[test]
+fn what_servers_offer_is_listed_and_asked_for() {
+    let identity = |skills| Identity {
+        version: "1".to_owned(),
+        instructions: "be kind".to_owned(),
+        skills,
+        servers: true,
+    };
+    let mut session = Session::new(Arc::new(identity(false)), "ada".to_owned());
+    let said = say(&mut session, INITIALIZE);
+    assert!(said.contains(r#""instructions":"be kind\n\n#### MCP Server: s""#), "{said}");
+    for capability in [
+        r#""completions":{}"#,
+        r#""prompts":{"listChanged":true}"#,
+        r#""resources":{"listChanged":true,"subscribe":true}"#,
+    ] {
+        assert!(said.contains(capability), "{said}");
+    }
+    let discovered = say(&mut session, &modern("server/discover", &json!({})));
+    assert!(discovered.contains(r#""prompts":{},"resources":{}"#), "{discovered}");
+
+    let argument = json!({ "name": "n", "value": 1.5 });
+    for (method, params, expected) in [
+        ("resources/list", json!({}), r#"result {"resources":[{"name":"a","uri":"file:///a","x":1.5}]"#),
+        ("resources/templates/list", json!({}), r#"result {"resourceTemplates":[{"name":"a","uriTemplate":"#),
+        ("prompts/list", json!({}), r#"result {"prompts":[{"name":"s__p"}]"#),
+        ("prompts/list", json!({ "cursor": "x" }), "-32602 invalid cursor"),
+        ("resources/read", json!({ "uri": "a", "b": 1 }), r#"call resources/read {"uri":"a"} "#),
+        (
+            "prompts/get",
+            json!({ "name": "p", "arguments": { "a": "b" } }),
+            r#"call prompts/get {"name":"p","arguments":{"a":"b"}} "#,
+        ),
+        ("prompts/get", json!({}), "-32602 invalid params: missing field `name`"),
+        (
+            "completion/complete",
+            json!({ "ref": {}, "argument": argument }),
+            r#"call completion/complete {"ref":{},"argument":{"name":"n","value":1.5}} "#,
+        ),
+        ("completion/complete", json!({ "ref": {} }), "-32602 invalid params: missing field `argument`"),
+        ("skills/list", json!({}), "-32601 unknown method"),
+    ] {
+        for said in
+            [say(&mut session, &request(method, &params)), say(&mut session, &modern(method, &params))]
+        {
+            let said = said.replacen(r#"{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"colibri","title":"Colibri","version":"1"}},"cacheScope":"private","#, "{", 1);
+            assert!(said.starts_with(expected), "{method} {params}: {said}");
+        }
+    }
+    let subscribe = say(&mut session, &request("resources/subscribe", &json!({ "uri": "a" })));
+    assert!(subscribe.starts_with(r#"call resources/subscribe {"uri":"a"} "#), "{subscribe}");
+
+    // Colibri's own resources come first, by a call; a cursor of the servers' goes to the servers'.
+    let mut session = Session::new(Arc::new(identity(true)), "ada".to_owned());
+    assert_eq!(
+        say(&mut session, &modern("resources/list", &json!({}))),
+        "call resources/list {} new ada 2026-07-28"
+    );
+    let cursor = URL_SAFE_NO_PAD.encode("after:s file:///");
+    let said = say(&mut session, &modern("resources/list", &json!({ "cursor": cursor })));
+    assert!(said.contains("file:///a"), "{said}");
+}
+
+/// PR-12, CO-9: what a server answers to a method carries the call's id, and what the revision requires; what colibri
+/// fails is an error with the code for machines; what nobody has is the protocol's own error.
+#[test]
+fn a_method_is_answered_in_the_words_of_its_revision() {
+    let identity = Arc::new(Identity {
+        version: "1".to_owned(),
+        instructions: String::new(),
+        skills: true,
+        servers: true,
+    });
+    let answering = |method, revision| Answering {
+        identity: Arc::clone(&identity),
+        revision,
+        method: Some(method),
+        behind: Some(Double::new().entries(Kind::Resources)),
+        arguments: Some(Bytes::from_static(br#"{"uri":"a"}"#)),
+    };
+    let (old, new) = (&REVISIONS[3], &REVISIONS[4]);
+    let id = Id::read(b"1").unwrap();
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    let read = Bytes::from_static(br#"{"contents":[],"n":1.50}"#);
+    assert_eq!(
+        text(answering("resources/read", old).result(&id, &read, "c")),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"contents":[],"n":1.50,"_meta":{"colibri/correlationId":"c"}}}"#
+    );
+    let hints = r#""resultType":"complete","ttlMs":0,"cacheScope":"private","_meta""#;
+    assert!(text(answering("resources/read", new).result(&id, &read, "c")).contains(hints));
+    let cached = Bytes::from_static(br#"{"contents":[],"ttlMs":5,"_meta":{"a":1}}"#);
+    assert_eq!(
+        text(answering("resources/read", new).result(&id, &cached, "c")),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"contents":[],"ttlMs":5,"_meta":{"a":1,"colibri/correlationId":"c"},"resultType":"complete","cacheScope":"private"}}"#
+    );
+    for (method, revision, code) in [
+        ("resources/read", old, -32_002),
+        ("resources/read", new, -32_602),
+        ("prompts/get", old, -32_602),
+        ("completion/complete", new, -32_602),
+    ] {
+        let error = text(answering(method, revision).unknown(&id, "no".to_owned()));
+        let data = if method == "resources/read" { r#","data":{"uri":"a"}"# } else { "" };
+        assert!(error.contains(&format!(r#"{{"code":{code},"message":"no"{data}}}"#)), "{error}");
+    }
+    let failed = br#"{"ok":false,"error":{"code":"PROVIDER_TIMEOUT","message":"late","details":{"retryable":true,"executed":"unknown"}}}"#;
+    let error: Value =
+        serde_json::from_slice(&answering("prompts/get", old).envelope(&id, failed, true, "c")).unwrap();
+    assert_eq!(
+        error["error"]["data"],
+        json!({ "code": "PROVIDER_TIMEOUT", "retryable": true, "executed": "unknown" })
+    );
+    assert_eq!((&error["error"]["code"], &error["error"]["message"]), (&json!(-32_603), &json!("late")));
+
+    // Own resources, and behind the last page of them those of servers.
+    let own = br#"{"ok":true,"data":{"resources":[{"uri":"skill://x"}]}}"#;
+    let listed = text(answering("resources/list", old).envelope(&id, own, false, "c"));
+    let expected = r#""resources":[{"uri":"skill://x"},{ "uri":"file:///a", "name":"a", "x":1.50 }],"_meta""#;
+    assert!(listed.contains(expected), "{listed}");
+    let more = br#"{"ok":true,"data":{"resources":[],"nextCursor":"skill://x"}}"#;
+    let listed = text(answering("resources/list", old).envelope(&id, more, false, "c"));
+    assert!(!listed.contains("file:///a") && listed.contains(r#""nextCursor":"skill://x""#), "{listed}");
 }
 
 #[test]
