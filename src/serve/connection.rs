@@ -182,7 +182,7 @@ impl<P: CallPath> Connection<P> {
                 self.in_flight.cancel(&id);
                 None
             }
-            Step::Call(asked) => Some(self.call(asked, bytes, stop).await),
+            Step::Call(asked) => Some(self.call(*asked, bytes, stop).await),
             Step::Answered(id, outcome) => {
                 self.front.answered(&id, outcome);
                 None

@@ -59,7 +59,7 @@ pub(super) enum Step {
     /// This answer.
     Answer(Bytes),
     /// A call.
-    Call(Asked),
+    Call(Box<Asked>),
     /// The end of a call.
     Cancel(Id),
     /// The answer to a question of a server's.
@@ -189,10 +189,10 @@ impl Session {
             Outcome::Raw(result) => Step::Answer(answer::success(&id, &result)),
             Outcome::Value(result) => Step::Answer(answer::value(&id, &result)),
             Outcome::LogLevel(level) => Step::LogLevel(level.name(), answer::success(&id, b"{}")),
-            Outcome::Call(peer, call) => Step::Call(self.ask(id, peer, call, progress, None, None)),
+            Outcome::Call(peer, call) => Step::Call(Box::new(self.ask(id, peer, call, progress, None, None))),
             Outcome::Method(peer, method, arguments, behind) => {
                 let call = ToolCall { name: method.to_owned(), arguments: Some(arguments), given: None };
-                Step::Call(self.ask(id, peer, call, progress, Some(method), behind))
+                Step::Call(Box::new(self.ask(id, peer, call, progress, Some(method), behind)))
             }
         })
     }
