@@ -1,16 +1,22 @@
 //! A running colibri: what the configuration says, put together, and taken apart in reverse.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::call::Calls;
 use crate::config::{self, Config, Loaded};
 use crate::domain::log::Logger;
+use crate::fleet::roster::Fleet;
 use crate::serve::Limits;
+use crate::serve::operator::Bound;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
 
 use super::clock::SystemClock;
 use super::fleet;
+use super::operator::{self, Desk, Reload};
 use super::server::{Builder, Server, StartError};
 
 /// Why colibri did not run, or ended badly.
@@ -41,16 +47,30 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 pub async fn serve(loaded: &Loaded, logger: &Logger) -> Result<(), RunError> {
     let config = &loaded.config;
     let (store, closing) = Store::open(store_options(config, logger))?;
+    // Before any server runs: what is out of their reach has to be there.
+    let socket = operator::open(config, logger).await;
     let behind = (loaded.clone(), store.clone(), logger.clone());
+    let fleet = Arc::<OnceLock<Fleet>>::default();
+    let slot = Arc::clone(&fleet);
     let mut server = server(config, &store, logger)
-        .servers(move |berth| fleet::start(&behind.0, &behind.1, berth, &behind.2))
+        .servers(move |berth| {
+            let started = fleet::start(&behind.0, &behind.1, berth, &behind.2)?;
+            Some(slot.get_or_init(|| started).clone())
+        })
         .build();
     let outcome = match server.start().await {
         Ok(()) => ready(&store, config.startup_timeout).await,
         Err(error) => Err(error.into()),
     };
     match &outcome {
-        Ok(()) => drop(server.wait().await),
+        Ok(()) => {
+            let operating = socket.map(|socket| operate(socket, loaded, fleet.get().cloned()));
+            let _ = server.wait().await;
+            if let Some((stop, operating)) = operating {
+                stop.cancel();
+                let _ = operating.await;
+            }
+        }
         Err(_) => server.stop().await,
     }
     // A ledger that did not open in time has nothing to finish, and would be waited for again.
@@ -58,6 +78,18 @@ pub async fn serve(loaded: &Loaded, logger: &Logger) -> Result<(), RunError> {
         closing.close().await;
     }
     outcome
+}
+
+/// Serves people who look, beside the client.
+fn operate(socket: Bound, loaded: &Loaded, fleet: Option<Fleet>) -> (CancellationToken, JoinHandle<()>) {
+    let reload: Reload = Box::new(|| {
+        let reason = "reloading is not wired: start colibri again to read its configuration again";
+        Box::pin(std::future::ready(Err(reason.to_owned())))
+    });
+    let desk = Desk::new(loaded, fleet, Arc::new(SystemClock::start()), reload);
+    let stop = CancellationToken::new();
+    let serving = socket.serve(Arc::new(desk), stop.clone());
+    (stop, tokio::spawn(serving))
 }
 
 /// The call path without a client: for a person's call from the command line.

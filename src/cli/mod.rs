@@ -9,15 +9,21 @@ mod call;
 mod completions;
 mod config;
 mod doctor;
+mod events;
 mod fault;
 mod invoke;
+mod logs;
+mod operate;
 mod out;
 mod probe;
 mod reach;
+mod reload;
 mod run;
 mod serve;
+mod server;
 mod session;
 mod skill;
+mod status;
 mod task;
 mod thought;
 mod tools;
@@ -45,6 +51,7 @@ Examples:
   colibri task next --agent ada --claim the best task that is free, for ada alone
   colibri audit list                    what was called, by whom, and how it ended
   colibri audit verify                  prove that no record was touched
+  colibri status                        what runs, and how its servers are
   colibri doctor                        what works on this machine, and what to do about the rest
 
 Exit codes:
@@ -92,6 +99,21 @@ enum Command {
     /// Serve MCP on stdin and stdout
     #[command(after_help = serve::EXAMPLES)]
     Serve,
+    /// Show what runs: every colibri of yours, and how each of its servers is
+    #[command(after_help = status::EXAMPLES)]
+    Status,
+    /// Look at the servers of a running colibri, and restart, disable, enable or test one
+    #[command(subcommand, after_help = server::EXAMPLES)]
+    Server(server::Command),
+    /// Show what a server wrote to its stderr, and what colibri said about it
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(logs::Arguments),
+    /// Show what happened, and with --follow what happens
+    #[command(after_help = events::EXAMPLES)]
+    Events(events::Arguments),
+    /// Let a running colibri read its configuration again
+    #[command(after_help = reload::EXAMPLES)]
+    Reload(reload::Arguments),
     /// List the tools, or show one
     #[command(after_help = tools::EXAMPLES)]
     Tools(tools::Arguments),
@@ -175,6 +197,11 @@ pub fn main() -> ExitCode {
     let done = match command {
         None => out::text(ORIENTATION),
         Some(Command::Serve) => serve::run(&session),
+        Some(Command::Status) => status::run(&session),
+        Some(Command::Server(command)) => server::run(&session, &command),
+        Some(Command::Logs(arguments)) => logs::run(&session, &arguments),
+        Some(Command::Events(arguments)) => events::run(&session, &arguments),
+        Some(Command::Reload(arguments)) => reload::run(&session, &arguments),
         Some(Command::Tools(arguments)) => tools::run(&session, arguments),
         Some(Command::Call(arguments)) => call::run(&session, arguments),
         Some(Command::Skill(command)) => skill::run(&session, command),
@@ -217,6 +244,7 @@ colibri stands between AI agents and their tools: one path for every call, one r
   colibri task list          what is to be done
   colibri audit list         what was called
   colibri audit verify       prove that no record was touched
+  colibri status             what runs, and how its servers are
   colibri doctor             is everything well?
   colibri --help             everything else
 

@@ -25,6 +25,7 @@ pub mod mode;
 pub mod names;
 pub mod nearest;
 pub mod note;
+pub mod operator;
 pub mod proof;
 pub mod provider;
 pub mod queue;

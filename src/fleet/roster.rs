@@ -41,10 +41,10 @@ use super::ship::Ship;
 const CATALOG_WAIT: Duration = Duration::from_millis(500);
 
 /// How long calls of a server that is gone from the configuration may go on.
-const DRAIN_MAX: Duration = Duration::from_mins(10);
+pub(super) const DRAIN_MAX: Duration = Duration::from_mins(10);
 
 /// How often it is looked whether they have ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// What all servers share.
 pub struct Common {
@@ -326,6 +326,16 @@ impl Fleet {
         let outcome = ship.call(&calling).await;
         ship.tally.count(calling.what.bytes(), outcome.as_ref().ok().map(Bytes::len));
         outcome
+    }
+
+    /// Something of a ship has changed that its status does not tell.
+    pub(super) fn look_again(&self) {
+        self.0.ships.send_modify(|_| {});
+    }
+
+    /// Something that ends by itself, and no later than the fleet.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(work));
     }
 
     /// The ships, for who tells of them.

@@ -21,7 +21,7 @@ use crate::domain::filter::Filter;
 use crate::domain::ledger::clip;
 use crate::domain::life::{Lasting, Outage, Phase, Then};
 use crate::domain::merkle::Hash;
-use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
+use crate::domain::provider::{Canceller, Executed, ProviderError, Rule, Unavailable};
 
 use super::catalog::Proxied;
 use super::error::{Cause, Verdict};
@@ -316,6 +316,10 @@ impl Ship {
     pub(super) async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
         let mut status = self.supervised.status();
         let now = Arc::clone(&status.borrow());
+        // A call that is tried again must not wake a server that was turned off meanwhile.
+        if self.is_off() {
+            return Err(ProviderError::PolicyDenied(Rule::Off));
+        }
         if let Some(live) = &now.live {
             return Ok(live.clone());
         }

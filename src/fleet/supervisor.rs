@@ -27,6 +27,7 @@ use super::bus::Bus;
 use super::era::Memory;
 use super::inbox::Handler;
 use super::link::Opener;
+use super::logbook::Logbook;
 use super::offer::Offered;
 use super::session::Session;
 
@@ -114,6 +115,7 @@ struct Handle {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Arc<Status>>,
     usage: Arc<Usage>,
+    logbook: Logbook,
     /// How many members of fleets it serves.
     members: AtomicUsize,
 }
@@ -132,7 +134,7 @@ impl Supervised {
     /// it as long as they are there; without it only calls do.
     pub fn start(
         mut settings: Settings,
-        surroundings: Surroundings,
+        mut surroundings: Surroundings,
         held_by: Option<Arc<AtomicUsize>>,
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
@@ -140,11 +142,13 @@ impl Supervised {
         let status = Status { state: State::new(), live: None, offered: Arc::clone(&offered), connects: 0 };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
-        let handler = Arc::new(Listener(requests.downgrade(), settings.handler.take()));
+        let logbook = Logbook::new(&settings.name, Arc::clone(&surroundings.clock));
+        surroundings.logger = logbook.beside(surroundings.logger);
+        let handler = Arc::new(Listener(requests.downgrade(), settings.handler.take(), logbook.clone()));
         let supervisor =
             Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage), offered);
         tokio::spawn(supervisor.run());
-        Self(Arc::new(Handle { requests, status, usage, members: AtomicUsize::new(1) }))
+        Self(Arc::new(Handle { requests, status, usage, logbook, members: AtomicUsize::new(1) }))
     }
 
     /// What is known of it; changes can be waited for.
@@ -203,6 +207,16 @@ impl Supervised {
         self.0.members.load(Ordering::Acquire) == 0 || self.0.requests.is_closed()
     }
 
+    /// Whether several members use it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.0.members.load(Ordering::Acquire) > 1
+    }
+
+    /// What was said by it and about it.
+    pub(super) fn logbook(&self) -> &Logbook {
+        &self.0.logbook
+    }
+
     /// Who uses it.
     pub(super) fn usage(&self) -> &Arc<Usage> {
         &self.0.usage
@@ -210,7 +224,7 @@ impl Supervised {
 }
 
 /// Hears what the server says without being asked.
-struct Listener(mpsc::WeakSender<Request>, Option<Arc<dyn Handler>>);
+struct Listener(mpsc::WeakSender<Request>, Option<Arc<dyn Handler>>, Logbook);
 
 impl Handler for Listener {
     fn asked(&self, method: &str, params: Option<Bytes>) -> Pending<'_, Result<Value, Error>> {
@@ -227,5 +241,9 @@ impl Handler for Listener {
         } else if let Some(handler) = &self.1 {
             handler.told(method, params);
         }
+    }
+
+    fn muttered(&self, words: &[u8]) {
+        self.2.heard(words);
     }
 }

@@ -25,6 +25,7 @@ mod launch;
 mod life;
 pub mod policy;
 mod tail;
+mod usage;
 #[cfg(target_os = "linux")]
 mod wire;
 
@@ -41,6 +42,7 @@ pub use examine::examine;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
+pub use usage::{Usage, name_of, usage};
 
 use tail::Tail;
 

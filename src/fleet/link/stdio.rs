@@ -62,6 +62,8 @@ impl Opener for Stdio {
                 Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
             };
             self.children.add(child.life.clone());
+            let handler = Arc::clone(inbox.handler());
+            child.life.overhear(move |words| handler.muttered(words));
             let lines = Lines::new(self.frame_bytes_max);
             if !self.policy.allow_degraded.is_empty() {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
@@ -123,6 +125,10 @@ impl Link for ChildLink {
 
     fn last_words(&self) -> Option<String> {
         Some(self.life.last_words()).filter(|words| !words.is_empty())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.life.pid)
     }
 }
 
