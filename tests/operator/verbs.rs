@@ -94,7 +94,7 @@ fn a_server_is_restarted_tested_and_read() {
     colibri.finish();
 }
 
-/// PR-5: a server that is turned off is neither listed nor called, its process is gone and clients are told; turned on,
+/// PR-12: a server that is turned off is neither listed nor called, its process is gone and clients are told; turned on,
 /// it is as before.
 #[test]
 fn a_server_is_turned_off_and_on() {
