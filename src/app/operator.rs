@@ -161,12 +161,16 @@ impl Desk {
 /// The reports, with what each server's processes use right now.
 async fn with_usage(reports: Vec<ServerReport>) -> Vec<Value> {
     let pids: Vec<u32> = reports.iter().filter_map(|report| report.pid).collect();
-    let looking = tokio::task::spawn_blocking(move || {
-        let usage = sandbox::usage(&pids);
-        pids.into_iter().zip(usage).collect::<Vec<_>>()
-    });
-    // Without it only the numbers are missing.
-    let usage = looking.await.unwrap_or_default();
+    let usage = if pids.is_empty() {
+        Vec::new()
+    } else {
+        let looking = tokio::task::spawn_blocking(move || {
+            let usage = sandbox::usage(&pids);
+            pids.into_iter().zip(usage).collect::<Vec<_>>()
+        });
+        // Without it only the numbers are missing.
+        looking.await.unwrap_or_default()
+    };
     let with = |report: ServerReport| {
         let mut value = json!(report);
         let used = usage.iter().find(|(pid, _)| Some(*pid) == report.pid).and_then(|(_, used)| *used);

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::*;
+use crate::cli::run_with;
 
 fn mode(path: &std::path::Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
@@ -113,6 +114,7 @@ fn a_server_in_the_sandbox_cannot_reach_the_socket() {
         let answer = call(&mut colibri, 1, "one__echo");
         assert_eq!(answer["result"]["env"], expected, "{sandbox}: {answer}");
         assert_eq!(mode(&runtime.join("colibri")), 0o700);
+        assert_eq!(run_with(&colibri.home, &variables, &["status"]).code, 0, "who looks there finds it");
         colibri.finish();
     }
 }
