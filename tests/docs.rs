@@ -1,4 +1,4 @@
-//! Documentation is run: every ```console block of the README, in order, in one fresh home.
+//! Documentation is run: every ```console block of a page, in order, in one fresh home.
 //!
 //! `$ command` is run by a shell; `? N` right after it is the exit code it must have (0 if absent); what
 //! follows is its output, stdout and stderr together, where `[..]` stands for anything within a line.
@@ -87,4 +87,10 @@ fn the_readmes_tour_works() {
 #[test]
 fn the_page_about_skills_works() {
     run_page("docs/skills.md");
+}
+
+/// SU-13: the page about a running colibri, as somebody types it who looks after one.
+#[test]
+fn the_page_about_operating_works() {
+    run_page("docs/operating.md");
 }

@@ -6,6 +6,7 @@ mod children;
 mod deadlines;
 mod news;
 mod offers;
+mod operate;
 mod pins;
 mod queues;
 mod support;

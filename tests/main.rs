@@ -14,6 +14,7 @@ mod fleet;
 mod hostile;
 mod interop;
 mod oauth;
+mod operator;
 mod proofs;
 mod sandbox;
 mod server;

@@ -15,6 +15,8 @@ use crate::config::{
 use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
 
+use super::operator::place::folders;
+
 /// Resident memory of a process that lives as long as one call.
 const CALL_MEMORY_BYTES: u64 = 256 << 20;
 
@@ -83,13 +85,16 @@ pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Pol
     Ok(Policy { limits: limits_of(server), files, network: network_of(server)?, ..policy })
 }
 
-/// colibri's own files: the data and runtime folders whole, the database and what lies beside it, and every
-/// configuration file, by its folder where the folder is colibri's own.
+/// colibri's own files: the data folder whole, the database and what lies beside it, the sockets by which it takes
+/// commands, and every configuration file, by its folder where the folder is colibri's own.
 pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     let config = &loaded.config;
-    // What is not there cannot be covered, and another colibri may make it while a server runs.
-    let _ = DirBuilder::new().mode(0o700).create(&config.runtime_dir);
-    let mut places = vec![config.data_dir.clone(), config.runtime_dir.clone()];
+    let mut places = vec![config.data_dir.clone()];
+    for folder in folders(config) {
+        // What is not there cannot be covered, and another colibri may make it while a server runs.
+        let _ = DirBuilder::new().mode(0o700).create(&folder);
+        places.push(folder);
+    }
     let folder = config.database.parent().unwrap_or(Path::new("."));
     let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::config::{
-    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, SandboxLevel, Server, ServerConfig,
-    State, Strictness,
+    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, SandboxLevel, Secret, Server,
+    ServerConfig, State, Strictness,
 };
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
@@ -15,6 +15,7 @@ use crate::domain::filter::Filter;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::{Delays, Policy, Restart};
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::domain::mode::Mode;
 use crate::domain::names::NAME_CHARS_DEFAULT;
 use crate::domain::queue::Bounds;
@@ -36,6 +37,18 @@ use super::server::Berth;
 const BROKEN: &str = "broken";
 const DISABLED: &str = "disabled";
 
+/// The secrets of a configuration: what is in the environments and headers of its servers.
+pub(super) fn secrets(loaded: &Loaded) -> impl Iterator<Item = &str> {
+    let configs = loaded.config.servers.iter().filter_map(|server| match &server.state {
+        State::Ready(config) => Some(config),
+        State::Disabled { .. } => None,
+    });
+    let secrets = configs.flat_map(|config| {
+        config.env.values().chain(config.headers.values()).chain(&config.oauth.client_secret)
+    });
+    secrets.map(Secret::expose)
+}
+
 /// Where servers are made ready: what a plan is made with, now and when the configuration changes.
 pub(super) struct Yard {
     store: Store,
@@ -48,7 +61,13 @@ pub(super) struct Yard {
 
 /// Starts supervising what the configuration names and the mode allows. Returns at once; nobody waits
 /// for a server.
-pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logger) -> Option<(Fleet, Yard)> {
+pub(super) fn start(
+    loaded: &Loaded,
+    store: &Store,
+    berth: Berth,
+    masks: Arc<Masks>,
+    logger: &Logger,
+) -> Option<(Fleet, Yard)> {
     let config = &loaded.config;
     if config.mode == Mode::Minimal {
         return None;
@@ -75,6 +94,7 @@ pub(super) fn start(loaded: &Loaded, store: &Store, berth: Berth, logger: &Logge
         chronicle,
         logger: logger.clone(),
         registry: Registry::default(),
+        masks,
     };
     Some((Fleet::start(yard.plan(loaded), common), yard))
 }

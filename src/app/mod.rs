@@ -8,6 +8,7 @@ mod confine;
 mod fleet;
 mod handlers;
 mod oauth;
+pub mod operator;
 mod reach;
 mod reload;
 mod run;

@@ -4,20 +4,20 @@
 //! Must not know: what a server is.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{ConfigError, Loaded};
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::fleet::roster::{Fleet, Summary};
 
-use super::fleet::Yard;
-use super::watch::watch;
+use super::fleet::{Yard, secrets};
+use super::watch::watch as watch_files;
 
 /// Reads the configuration anew.
 pub type Load = Arc<dyn Fn() -> Result<Loaded, ConfigError> + Send + Sync>;
@@ -33,8 +33,10 @@ pub(super) struct Reloader {
     pub(super) load: Load,
     pub(super) yard: Yard,
     pub(super) fleet: Fleet,
-    /// What counts now.
-    pub(super) current: Loaded,
+    /// What counts now, for who else wants to know.
+    pub(super) publish: watch::Sender<Arc<Loaded>>,
+    /// What people are not shown.
+    pub(super) masks: Arc<Masks>,
     pub(super) every: Duration,
     pub(super) logger: Logger,
 }
@@ -48,14 +50,14 @@ enum Reason {
 
 impl Reloader {
     /// One loop: wait, read, apply.
-    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>, stop: CancellationToken) {
-        self.yard.record(&self.current).await;
+    pub(super) async fn run(self, mut requests: mpsc::Receiver<Request>, stop: CancellationToken) {
+        self.yard.record(&self.current()).await;
         let mut hangups = signal(SignalKind::hangup()).ok();
         let mut first = true;
         loop {
             // What is watched may be other files now.
             let forget = stop.child_token();
-            let mut changes = watch(self.current.watched(), self.every, forget.clone());
+            let mut changes = watch_files(self.current().watched(), self.every, forget.clone());
             let _guard = forget.drop_guard();
             // What changed before it was watched is noticed by reading once more.
             if std::mem::take(&mut first) && self.differs() {
@@ -80,12 +82,16 @@ impl Reloader {
         }
     }
 
+    fn current(&self) -> Arc<Loaded> {
+        Arc::clone(&self.publish.borrow())
+    }
+
     fn differs(&self) -> bool {
-        (self.load)().is_ok_and(|loaded| loaded.files != self.current.files)
+        (self.load)().is_ok_and(|loaded| loaded.files != self.current().files)
     }
 
     /// Reads it again. A bad one is told of, and changes nothing.
-    async fn apply(&mut self, why: &str) -> Result<Summary, String> {
+    async fn apply(&self, why: &str) -> Result<Summary, String> {
         let load = Arc::clone(&self.load);
         let read = tokio::task::spawn_blocking(move || load()).await;
         let loaded = match read {
@@ -93,18 +99,22 @@ impl Reloader {
             Ok(Err(error)) => return Err(self.refused(why, &error.to_string())),
             Err(error) => return Err(self.refused(why, &error.to_string())),
         };
-        for warning in loaded.warnings.iter().filter(|warning| !self.current.warnings.contains(warning)) {
+        let before = self.current();
+        // Before anybody can repeat them.
+        self.masks.hide(secrets(&loaded));
+        for warning in loaded.warnings.iter().filter(|warning| !before.warnings.contains(warning)) {
             self.logger.warn(format_args!("[colibri] warning: {}", warning.line()));
         }
-        let waits = needs_a_restart(&self.current, &loaded);
+        let waits = needs_a_restart(&before, &loaded);
         if !waits.is_empty() {
             let waits = waits.join(", ");
             self.logger.warn(format_args!("[colibri] {waits} changed: restart colibri to apply it"));
         }
         let summary = self.fleet.change(self.yard.plan(&loaded)).await;
         self.yard.record(&loaded).await;
-        self.current = loaded;
-        self.logger.info(format_args!("[colibri] configuration read again ({why}): {}", told(&summary)));
+        self.publish.send_replace(Arc::new(loaded));
+        self.logger
+            .info(format_args!("[colibri] configuration read again ({why}): {}", summary.told().join("; ")));
         Ok(summary)
     }
 
@@ -137,17 +147,4 @@ fn needs_a_restart(before: &Loaded, after: &Loaded) -> Vec<String> {
     let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
     let keys: std::collections::BTreeSet<&String> = keys.collect();
     keys.into_iter().map(|key| format!("`{key}`")).collect()
-}
-
-fn told(summary: &Summary) -> String {
-    let mut text = String::new();
-    for (what, names) in
-        [("added", &summary.added), ("changed", &summary.changed), ("removed", &summary.removed)]
-    {
-        if !names.is_empty() {
-            let _ = write!(text, "{what} {}; ", names.join(", "));
-        }
-    }
-    let _ = write!(text, "{} unchanged", summary.unchanged);
-    text
 }

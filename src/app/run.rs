@@ -3,16 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::call::Calls;
 use crate::config::{self, Config, Loaded};
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::serve::Limits;
+use crate::serve::operator::Bound;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
 
 use super::clock::SystemClock;
-use super::fleet;
+use super::fleet::{self, secrets};
+use super::operator::{self, Desk};
 use super::reload::{self, Load, Reloader};
 use super::server::{Builder, Server, StartError};
 use super::watch::WATCH_INTERVAL;
@@ -46,11 +51,16 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), RunError> {
     let config = &loaded.config;
     let (store, closing) = Store::open(store_options(config, logger))?;
+    // Before any server runs: what is out of their reach has to be there.
+    let socket = operator::open(config, logger).await;
     let behind = (loaded.clone(), store.clone(), logger.clone());
     let (hand_over, mut handed) = oneshot::channel();
+    let masks = Arc::<Masks>::default();
+    masks.hide(secrets(loaded));
+    let hiding = Arc::clone(&masks);
     let mut server = server(config, &store, logger)
         .servers(move |berth| {
-            let (fleet, yard) = fleet::start(&behind.0, &behind.1, berth, &behind.2)?;
+            let (fleet, yard) = fleet::start(&behind.0, &behind.1, berth, hiding, &behind.2)?;
             let _ = hand_over.send((fleet.clone(), yard));
             Some(fleet)
         })
@@ -59,14 +69,25 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
         Ok(()) => ready(&store, config.startup_timeout).await,
         Err(error) => Err(error.into()),
     };
-    let (_ask_to_reload, asked) = mpsc::channel(reload::REQUESTS_MAX);
-    if let (Ok((fleet, yard)), Ok(())) = (handed.try_recv(), &outcome) {
-        let (current, logger) = (loaded.clone(), logger.clone());
-        let reloader = Reloader { load, yard, fleet, current, every: WATCH_INTERVAL, logger };
+    let (ask, asked) = mpsc::channel(reload::REQUESTS_MAX);
+    let (publish, current) = watch::channel(Arc::new(loaded.clone()));
+    let handed = handed.try_recv().ok();
+    let fleet = handed.as_ref().map(|(fleet, _)| fleet.clone());
+    if let (Some((fleet, yard)), Ok(())) = (handed, &outcome) {
+        let (masks, logger) = (Arc::clone(&masks), logger.clone());
+        let reloader = Reloader { load, yard, fleet, publish, masks, every: WATCH_INTERVAL, logger };
         tokio::spawn(reloader.run(asked, server.stopper()));
     }
     match &outcome {
-        Ok(()) => drop(server.wait().await),
+        Ok(()) => {
+            let desk = Desk::new(current, fleet, Arc::new(SystemClock::start()), masks, ask);
+            let operating = socket.map(|socket| operate(socket, desk));
+            let _ = server.wait().await;
+            if let Some((stop, operating)) = operating {
+                stop.cancel();
+                let _ = operating.await;
+            }
+        }
         Err(_) => server.stop().await,
     }
     // A ledger that did not open in time has nothing to finish, and would be waited for again.
@@ -74,6 +95,13 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
         closing.close().await;
     }
     outcome
+}
+
+/// Serves people who look, beside the client.
+fn operate(socket: Bound, desk: Desk) -> (CancellationToken, JoinHandle<()>) {
+    let stop = CancellationToken::new();
+    let serving = socket.serve(Arc::new(desk), stop.clone());
+    (stop, tokio::spawn(serving))
 }
 
 /// The call path without a client: for a person's call from the command line.

@@ -9,16 +9,21 @@ mod call;
 mod completions;
 mod config;
 mod doctor;
+mod events;
 mod fault;
 mod invoke;
+mod logs;
+mod operate;
 mod out;
 mod probe;
 mod reach;
+mod reload;
 mod run;
 mod serve;
 mod server;
 mod session;
 mod skill;
+mod status;
 mod task;
 mod thought;
 mod tools;
@@ -47,6 +52,7 @@ Examples:
   colibri task next --agent ada --claim the best task that is free, for ada alone
   colibri audit list                    what was called, by whom, and how it ended
   colibri audit verify                  prove that no record was touched
+  colibri status                        what runs, and how its servers are
   colibri doctor                        what works on this machine, and what to do about the rest
 
 Exit codes:
@@ -94,6 +100,21 @@ enum Command {
     /// Serve MCP on stdin and stdout
     #[command(after_help = serve::EXAMPLES)]
     Serve,
+    /// Show what runs: every colibri of yours, and how each of its servers is
+    #[command(after_help = status::EXAMPLES)]
+    Status,
+    /// Add and remove servers; look at those of a running colibri, and restart, disable, enable or test one
+    #[command(subcommand, after_help = server::EXAMPLES)]
+    Server(server::Command),
+    /// Show what a server wrote to its stderr, and what colibri said about it
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(logs::Arguments),
+    /// Show what happened, and with --follow what happens
+    #[command(after_help = events::EXAMPLES)]
+    Events(events::Arguments),
+    /// Let a running colibri read its configuration again
+    #[command(after_help = reload::EXAMPLES)]
+    Reload(reload::Arguments),
     /// List the tools, or show one
     #[command(after_help = tools::EXAMPLES)]
     Tools(tools::Arguments),
@@ -121,9 +142,6 @@ enum Command {
     /// Connect to an MCP server, and show what is there or what is wrong
     #[command(after_help = probe::EXAMPLES)]
     Probe(probe::Arguments),
-    /// Add and remove the servers of the configuration
-    #[command(subcommand, after_help = server::EXAMPLES)]
-    Server(server::Command),
     /// Let files of a working directory start programs, once you have seen which
     #[command(after_help = trust::EXAMPLES)]
     Trust(trust::Arguments),
@@ -183,6 +201,11 @@ pub fn main() -> ExitCode {
     let done = match command {
         None => out::text(ORIENTATION),
         Some(Command::Serve) => serve::run(&session),
+        Some(Command::Status) => status::run(&session),
+        Some(Command::Server(command)) => server::run(&session, &command),
+        Some(Command::Logs(arguments)) => logs::run(&session, &arguments),
+        Some(Command::Events(arguments)) => events::run(&session, &arguments),
+        Some(Command::Reload(arguments)) => reload::run(&session, &arguments),
         Some(Command::Tools(arguments)) => tools::run(&session, arguments),
         Some(Command::Call(arguments)) => call::run(&session, arguments),
         Some(Command::Skill(command)) => skill::run(&session, command),
@@ -192,7 +215,6 @@ pub fn main() -> ExitCode {
         Some(Command::Audit(command)) => audit::run(&session, command),
         Some(Command::Verify(arguments)) => verify::run(&session, &arguments),
         Some(Command::Probe(arguments)) => probe::run(&session, &arguments),
-        Some(Command::Server(command)) => server::run(&session, &command),
         Some(Command::Trust(arguments)) => trust::run(&session, &arguments),
         Some(Command::Auth(command)) => auth::run(&session, &command),
         Some(Command::Run(arguments)) => run::run(&session, &arguments),
@@ -227,6 +249,7 @@ colibri stands between AI agents and their tools: one path for every call, one r
   colibri task list          what is to be done
   colibri audit list         what was called
   colibri audit verify       prove that no record was touched
+  colibri status             what runs, and how its servers are
   colibri doctor             is everything well?
   colibri --help             everything else
 

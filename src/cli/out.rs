@@ -75,6 +75,16 @@ pub(super) fn line_if_read(line: &str) -> Result<bool, Fault> {
 /// A table whose columns are as wide as their widest cell. Control characters are made visible, so
 /// that what a client wrote cannot move the cursor.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> Result<(), Fault> {
+    table_with(heads, rows, |_, _| None)
+}
+
+/// The same, with some cells in a colour where a person looks at it: `colour` gets the column and the cell.
+pub(super) fn table_with(
+    heads: &[&str],
+    rows: &[Vec<String>],
+    colour: impl Fn(usize, &str) -> Option<Colour>,
+) -> Result<(), Fault> {
+    let watched = is_watched();
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let width = |column: usize| {
@@ -82,12 +92,35 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> Result<(), Fault> {
         cells.chain([heads[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let render = |cells: Vec<&str>| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+    let render = |cells: Vec<&str>, is_head: bool| {
+        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            match colour(column, cell).filter(|_| watched && !is_head) {
+                Some(colour) => {
+                    let blanks = width.saturating_sub(cell.chars().count());
+                    format!("\x1b[{}m{cell}\x1b[0m{}", colour as u8, " ".repeat(blanks))
+                }
+                None => format!("{cell:<width$}"),
+            }
+        });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    line(&render(heads.to_vec()))?;
-    rows.iter().try_for_each(|row| line(&render(row.iter().map(String::as_str).collect())))
+    line(&render(heads.to_vec(), true))?;
+    rows.iter().try_for_each(|row| line(&render(row.iter().map(String::as_str).collect(), false)))
+}
+
+/// The colours that mean something.
+#[derive(Clone, Copy)]
+pub(super) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+}
+
+/// Whether a person looks at stdout, and wants colours.
+#[expect(clippy::disallowed_methods, reason = "this is the door")]
+fn is_watched() -> bool {
+    use std::io::IsTerminal as _;
+    io::stdout().is_terminal() && crate::config::variable("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
 /// The head of a text that somebody else chose the length of.

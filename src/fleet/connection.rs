@@ -138,6 +138,11 @@ impl Connection {
         self.0.link.degraded()
     }
 
+    /// The process behind it, if it is one that colibri started.
+    pub fn pid(&self) -> Option<u32> {
+        self.0.link.pid()
+    }
+
     /// The name of the transport, for people.
     pub fn transport(&self) -> &'static str {
         self.0.transport

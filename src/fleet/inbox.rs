@@ -39,6 +39,11 @@ pub trait Handler: Send + Sync + 'static {
     fn told(&self, method: &str, params: Option<Bytes>) {
         let _ = (method, params);
     }
+
+    /// What it wrote to its stderr, in whatever pieces it came. Must not wait.
+    fn muttered(&self, words: &[u8]) {
+        let _ = words;
+    }
 }
 
 /// Refuses everything, politely.
@@ -92,6 +97,11 @@ impl Inbox {
             link: SetOnce::new(),
             ended: CancellationToken::new(),
         }))
+    }
+
+    /// Who hears what the server says.
+    pub(super) fn handler(&self) -> &Arc<dyn Handler> {
+        &self.0.handler
     }
 
     pub(super) fn answers_go_to(&self, link: &Arc<dyn Link>) {

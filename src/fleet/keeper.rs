@@ -118,7 +118,9 @@ impl Keeper {
         let facts = |(ship, status): (&Arc<Ship>, &Arc<Status>)| ServerFacts {
             name: ship.name.to_string(),
             state: if ship.is_off() { "off" } else { status.state.status() },
-            is_down: status.state.health() == Health::Unavailable && !status.state.is_at_rest(),
+            is_down: status.state.health() == Health::Unavailable
+                && !status.state.is_at_rest()
+                && !ship.is_off(),
             tools: status.offered.tools.tools.len() as u64,
             trouble: status.state.trouble(now),
         };

@@ -95,6 +95,11 @@ pub trait Link: Send + Sync {
     fn degraded(&self) -> Vec<&'static str> {
         Vec::new()
     }
+
+    /// The process behind it, if it is one that colibri started.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// How a link is opened; and opened again, if the first was spoilt by a probe.

@@ -2,10 +2,13 @@
 //!
 //! Owns: that telling, as plain values. Must not know: who reads them.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::queues::Crowd;
 use super::roster::Fleet;
+use super::ship::Ship;
 use super::tally::Tallied;
 
 /// One server, for people and their programs.
@@ -21,6 +24,8 @@ pub struct ServerReport {
     pub transport: &'static str,
     /// The protocol revision spoken.
     pub revision: Option<&'static str>,
+    /// The process that colibri started for it, or the helper that keeps that process.
+    pub pid: Option<u32>,
     /// How long it has been ready.
     pub uptime_ms: Option<u64>,
     /// How often it was started again.
@@ -29,33 +34,42 @@ pub struct ServerReport {
     pub tools: usize,
     /// Calls on their way.
     pub in_flight: usize,
+    /// The queue of its calls.
+    pub queue: String,
     /// What it was asked and what came of it.
     pub tally: Tallied,
     /// What went wrong last, and what is waited for.
     pub trouble: Option<String>,
+    /// The last line of its stderr.
+    pub last_words: Option<String>,
+}
+
+impl Ship {
+    pub(super) fn report(&self) -> ServerReport {
+        let (status, now) = (Arc::clone(&self.status().borrow()), self.clock.now());
+        ServerReport {
+            name: self.name.to_string(),
+            slug: self.slug.to_string(),
+            state: if self.is_off() { "off" } else { status.state.status() },
+            transport: self.transport,
+            revision: status.live.as_ref().map(|live| live.session.revision().date),
+            pid: status.live.as_ref().and_then(|live| live.session.connection().pid()),
+            uptime_ms: status.state.up_since().map(|since| now.since(since).as_millis() as u64),
+            restarts: status.connects.saturating_sub(1),
+            tools: status.offered.tools.tools.len(),
+            in_flight: self.supervised.usage().calls(),
+            queue: self.terms.queue.to_string(),
+            tally: self.tally.read(),
+            trouble: status.state.trouble(now),
+            last_words: self.supervised.logbook().last_words(),
+        }
+    }
 }
 
 impl Fleet {
     /// Every server, in the order of the configuration.
     pub fn report(&self) -> Vec<ServerReport> {
-        let ships = self.ships();
-        let report = |ship: &std::sync::Arc<super::ship::Ship>| {
-            let (status, now) = (std::sync::Arc::clone(&ship.status().borrow()), ship.clock.now());
-            ServerReport {
-                name: ship.name.to_string(),
-                slug: ship.slug.to_string(),
-                state: if ship.is_off() { "off" } else { status.state.status() },
-                transport: ship.transport,
-                revision: status.live.as_ref().map(|live| live.session.revision().date),
-                uptime_ms: status.state.up_since().map(|since| now.since(since).as_millis() as u64),
-                restarts: status.connects.saturating_sub(1),
-                tools: status.offered.tools.tools.len(),
-                in_flight: ship.supervised.usage().calls(),
-                tally: ship.tally.read(),
-                trouble: status.state.trouble(now),
-            }
-        };
-        ships.list.iter().map(report).collect()
+        self.ships().list.iter().map(|ship| ship.report()).collect()
     }
 
     /// How crowded each queue is.

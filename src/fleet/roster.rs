@@ -16,21 +16,20 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::domain::audit::AuditError;
 use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Phase;
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
 use crate::domain::names::{Naming, split};
 use crate::domain::nearest::nearest;
 use crate::domain::offer::Changes;
-use crate::domain::pin::PinnedBy;
 use crate::domain::provider::{ProviderError, Rule};
 use crate::domain::queue::Bounds;
 
-use super::bus::{Bus, episode};
+use super::bus::Bus;
 use super::catalog::{Catalog, Compiler, Proxied};
 use super::keeper::Keeper;
 use super::queues::Queues;
@@ -46,10 +45,10 @@ use super::ship::Ship;
 const CATALOG_WAIT: Duration = Duration::from_millis(500);
 
 /// How long calls of a server that is gone from the configuration may go on.
-const DRAIN_MAX: Duration = Duration::from_mins(10);
+pub(super) const DRAIN_MAX: Duration = Duration::from_mins(10);
 
 /// How often it is looked whether they have ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// What all servers share.
 pub struct Common {
@@ -73,6 +72,8 @@ pub struct Common {
     pub logger: Logger,
     /// Connections that others may join; a fleet of its own by default.
     pub registry: Registry,
+    /// What people are not shown, whoever says it.
+    pub masks: Arc<Masks>,
 }
 
 /// What a configuration asks of a fleet.
@@ -99,6 +100,18 @@ pub struct Summary {
     pub removed: Vec<String>,
     /// How many are as they were.
     pub unchanged: usize,
+}
+
+impl Summary {
+    /// For people.
+    pub fn told(&self) -> Vec<String> {
+        let kinds = [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)];
+        let told = kinds.iter().filter(|(_, names)| !names.is_empty());
+        let mut told: Vec<String> =
+            told.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
+        told.push(format!("unchanged: {}", self.unchanged));
+        told
+    }
 }
 
 struct Changed {
@@ -183,12 +196,13 @@ impl Fleet {
             logger,
             registry,
             chronicle,
+            masks,
         } = common;
         let queues = Queues::new(plan.queues, Arc::clone(&clock));
         let (scribe, writing) = Scribe::new(Arc::clone(&chronicle), logger.clone());
         // Not a task of the fleet: what its end is worth is put on record too.
         tokio::spawn(writing);
-        let surroundings = Surroundings { clock, logger, bus, chronicle, scribe };
+        let surroundings = Surroundings { clock, logger, bus, chronicle, masks, scribe };
         let ships = watch::Sender::new(Arc::default());
         let compiler = Compiler::new(naming, name_chars_max, reserved);
         let (keeper, catalog, changes) =
@@ -277,6 +291,7 @@ impl Fleet {
             transport,
             queues: self.0.queues.clone(),
             clock: Arc::clone(&surroundings.clock),
+            masks: Arc::clone(&surroundings.masks),
             off: AtomicBool::new(false),
             in_vain: Mutex::default(),
         }
@@ -318,23 +333,6 @@ impl Fleet {
             ships.list.iter().all(|ship| catalog.knows(&ship.slug, &ship.status().borrow().offered))
         };
         let _ = self.0.catalog.clone().wait_for(shows_all).await;
-    }
-
-    /// Accepts the definitions that tools of a server have now: those named, or all that wait for it. Gives the
-    /// tools that were accepted.
-    pub async fn accept(&self, slug: &str, tools: &[String]) -> Result<Vec<String>, AuditError> {
-        let ships = self.ships();
-        let Some(ship) = ships.get(slug) else { return Ok(Vec::new()) };
-        let offered = Arc::clone(&ship.status().borrow().offered);
-        let is_meant = |tool: &str| tools.is_empty() || tools.iter().any(|meant| meant == tool);
-        let waiting = offered.withheld.iter().filter(|(tool, _)| is_meant(tool));
-        let accepted: Vec<(String, Hash)> =
-            waiting.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
-        let names = accepted.iter().map(|(tool, _)| tool.clone()).collect();
-        let chronicle = &self.0.common.surroundings.chronicle;
-        chronicle.pin(episode(), &ship.name, accepted, PinnedBy::Accepted).await?;
-        ship.supervised.list_again().await;
-        Ok(names)
     }
 
     /// What a name comes to. A server that has never listed its tools in this run, because it is starting or waits
@@ -408,9 +406,19 @@ impl Fleet {
         outcome
     }
 
-    /// Something on the side, that ends with the fleet.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(task));
+    /// Something of a ship has changed that its status does not tell.
+    pub(super) fn look_again(&self) {
+        self.0.ships.send_modify(|_| {});
+    }
+
+    /// What is remembered, and put on record.
+    pub(super) fn chronicle(&self) -> &Arc<dyn Chronicle> {
+        &self.0.common.surroundings.chronicle
+    }
+
+    /// Something that ends by itself, and no later than the fleet.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(self.0.stop.clone().run_until_cancelled_owned(work));
     }
 
     /// The ships, for who tells of them.

@@ -20,8 +20,9 @@ use crate::domain::deadline::Deadline;
 use crate::domain::filter::Filter;
 use crate::domain::ledger::clip;
 use crate::domain::life::{Lasting, Outage, Phase, Then};
+use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
-use crate::domain::provider::{Canceller, Executed, ProviderError, Unavailable};
+use crate::domain::provider::{Canceller, Executed, ProviderError, Rule, Unavailable};
 
 use super::catalog::Proxied;
 use super::error::{Cause, Verdict};
@@ -107,6 +108,7 @@ pub(super) struct Ship {
     pub(super) transport: &'static str,
     pub(super) queues: Queues,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) masks: Arc<Masks>,
     /// Turned off by a person: neither listed nor called.
     pub(super) off: AtomicBool,
     /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
@@ -326,6 +328,10 @@ impl Ship {
     pub(super) async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
         let mut status = self.supervised.status();
         let now = Arc::clone(&status.borrow());
+        // A call that is tried again must not wake a server that was turned off meanwhile.
+        if self.is_off() {
+            return Err(ProviderError::PolicyDenied(Rule::Off));
+        }
         if let Some(live) = &now.live {
             return Ok(live.clone());
         }
@@ -367,7 +373,7 @@ impl Ship {
     /// Exhaustive on purpose: a new cause must say here what it means to a caller.
     fn failed(&self, cause: Cause, live: &Live) -> Failed {
         let may_go_better = cause.verdict() != Verdict::Final;
-        let why: Arc<str> = clip(&cause.to_string()).into();
+        let why: Arc<str> = clip(&self.masks.text(&cause.to_string())).into();
         let mut relayed = None;
         let lost = |sent| ProviderError::Unavailable {
             reason: Unavailable::LinkLost { sent },
@@ -377,13 +383,14 @@ impl Ship {
         let error = match cause {
             Cause::Answered { code, message, raw } => {
                 relayed = Some(Bytes::from(raw));
-                ProviderError::ExecuteFailed { code, message: message.into() }
+                ProviderError::ExecuteFailed { code, message: self.masks.text(&message).into() }
             }
             Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
             Cause::Gone(how) if self.is_child() => {
-                let last_words = live.session.connection().last_words().unwrap_or_default().into();
+                let last_words = live.session.connection().last_words().unwrap_or_default();
                 let limit = live.session.connection().end().and_then(|end| end.limit());
-                ProviderError::Crashed { how: how.into(), limit, last_words }
+                let (how, last_words) = (self.masks.text(&how).into(), self.masks.text(&last_words).into());
+                ProviderError::Crashed { how, limit, last_words }
             }
             Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
             // Closed for good; or, below, to be opened anew, with the call on it.

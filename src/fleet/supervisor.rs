@@ -20,12 +20,14 @@ use crate::domain::clock::Clock;
 use crate::domain::face::Face;
 use crate::domain::life::{Generation, Policy, State};
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
 use crate::mcp::request::Client;
 
 use super::bus::Bus;
 use super::era::Memory;
 use super::link::Opener;
+use super::logbook::Logbook;
 use super::offer::Offered;
 use super::scribe::Scribe;
 use super::session::Session;
@@ -89,6 +91,8 @@ pub struct Surroundings {
     pub bus: Bus,
     /// What is remembered, and put on record.
     pub chronicle: Arc<dyn Chronicle>,
+    /// What people are not shown, whoever says it.
+    pub masks: Arc<Masks>,
     /// Where facts go that nobody waits for.
     pub(super) scribe: Scribe,
 }
@@ -127,6 +131,7 @@ struct Handle {
     usage: Arc<Usage>,
     /// How many questions of the server wait for a person.
     asking: watch::Receiver<usize>,
+    logbook: Logbook,
     /// How many members of fleets it serves.
     members: AtomicUsize,
 }
@@ -145,7 +150,7 @@ impl Supervised {
     /// it as long as they are there; without it only calls do.
     pub(super) fn start(
         settings: Settings,
-        surroundings: Surroundings,
+        mut surroundings: Surroundings,
         held_by: Option<Arc<Clients>>,
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
@@ -155,10 +160,19 @@ impl Supervised {
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);
         let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
-        let handler = Arc::new(Listener { slug, requests: requests.downgrade(), face, asking });
+        let logbook = Logbook::new(&settings.name, Arc::clone(&surroundings.clock));
+        surroundings.logger = logbook.beside(surroundings.logger);
+        let handler = Arc::new(Listener {
+            slug,
+            requests: requests.downgrade(),
+            face,
+            asking,
+            logbook: logbook.clone(),
+        });
         let supervisor = Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage));
         tokio::spawn(supervisor.run());
-        Self(Arc::new(Handle { requests, status, usage, asking: asked, members: AtomicUsize::new(1) }))
+        let members = AtomicUsize::new(1);
+        Self(Arc::new(Handle { requests, status, usage, asking: asked, logbook, members }))
     }
 
     /// What is known of it; changes can be waited for.
@@ -220,6 +234,16 @@ impl Supervised {
     /// How many of its questions wait for a person; changes can be waited for.
     pub(super) fn asking(&self) -> watch::Receiver<usize> {
         self.0.asking.clone()
+    }
+
+    /// Whether several members use it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.0.members.load(Ordering::Acquire) > 1
+    }
+
+    /// What was said by it and about it.
+    pub(super) fn logbook(&self) -> &Logbook {
+        &self.0.logbook
     }
 
     /// Who uses it.

@@ -103,6 +103,12 @@ impl Life {
         self.last_words.text()
     }
 
+    /// Lets somebody hear what the child writes to stderr, from its first byte, as it comes; it must not wait. The
+    /// first one counts.
+    pub fn overhear(&self, ear: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.last_words.overhear(Box::new(ear));
+    }
+
     async fn whole_end(&self) -> Ended {
         let mut ended = self.ended.clone();
         let known = ended.wait_for(Option::is_some).await.map(|ended| ended.clone());

@@ -28,6 +28,7 @@ mod launch;
 mod life;
 pub mod policy;
 mod tail;
+mod usage;
 #[cfg(target_os = "linux")]
 mod wire;
 
@@ -50,6 +51,7 @@ pub use groups::control_group;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
+pub use usage::{Usage, name_of, usage};
 
 use tail::Tail;
 

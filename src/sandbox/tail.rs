@@ -1,7 +1,7 @@
 //! The last words of a child.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
@@ -10,8 +10,17 @@ use tokio::process::ChildStderr;
 pub const STDERR_TAIL_BYTES_MAX: usize = 8 << 10;
 
 /// The last [`STDERR_TAIL_BYTES_MAX`] bytes of a stream, shared by who writes and who reads them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>);
+#[derive(Clone, Default)]
+pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>, Arc<OnceLock<Ear>>);
+
+/// Somebody who hears all of it as it comes.
+type Ear = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Tail")
+    }
+}
 
 impl Tail {
     /// Reads a stream to its end and keeps the tail: a child that floods is read, never stored.
@@ -28,6 +37,16 @@ impl Tail {
         let over = (kept.len() + fresh.len()).saturating_sub(STDERR_TAIL_BYTES_MAX);
         kept.drain(..over);
         kept.extend(fresh);
+        if let Some(ear) = self.1.get() {
+            ear(bytes);
+        }
+    }
+
+    /// Lets somebody hear what was kept and all that comes. The first one counts.
+    pub(super) fn overhear(&self, ear: Ear) {
+        let mut kept = self.0.lock().expect("nothing panics while it holds the tail");
+        ear(kept.make_contiguous());
+        let _ = self.1.set(ear);
     }
 
     pub(super) fn text(&self) -> String {

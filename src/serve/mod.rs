@@ -1,15 +1,16 @@
-//! Faces: how a client reaches the call path. Today one, stdio.
+//! Faces: how a client reaches the call path — today one, stdio — and how a person reaches a running colibri.
 //!
 //! Owns: a connection's protocol state, its calls in flight, its answers on their way out, and — in
 //! `stdio` alone — the process's stdout.
 //! Uses: `mcp` for what the bytes mean, `call` for what a call does.
-//! Must not know: how a call is validated or recorded, sockets, HTTP, the environment.
+//! Must not know: how a call is validated or recorded, HTTP, the environment; sockets, but for `operator`.
 
 mod connection;
 #[cfg(test)]
 mod double;
 mod front;
 mod in_flight;
+pub mod operator;
 mod outbox;
 mod places;
 mod session;

@@ -19,7 +19,7 @@ use super::support::{Scripted, Watched, fleet, member, secs};
 /// A call that asks for progress and arrived so long ago.
 async fn call(fleet: &Watched, ago: Duration) -> Result<Bytes, Failed> {
     let tool = fleet.tool("s__hang");
-    let (notices, mut noticed) = mpsc::channel(8);
+    let (notices, mut told) = mpsc::channel(8);
     let now = fleet.clock.now();
     let arrived = colibri::domain::clock::Moment { since_boot: now.since_boot.saturating_sub(ago), ..now };
     let calling = Calling {
@@ -31,7 +31,7 @@ async fn call(fleet: &Watched, ago: Duration) -> Result<Bytes, Failed> {
         rounds: None,
     };
     let outcome = fleet.fleet.call(calling).await;
-    noticed.close();
+    told.close();
     outcome
 }
 

@@ -411,6 +411,7 @@ pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched 
         chronicle,
         logger: Logger::silent(),
         registry: Registry::default(),
+        masks: Arc::default(),
     };
     Watched { fleet: Fleet::start(plan, common), health, clock }
 }

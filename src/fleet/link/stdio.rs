@@ -63,6 +63,8 @@ impl Opener for Stdio {
                 Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
             };
             self.children.add(child.life.clone());
+            let handler = Arc::clone(inbox.handler());
+            child.life.overhear(move |words| handler.muttered(words));
             if !self.policy.allow_degraded.is_empty() {
                 tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
             }
@@ -141,6 +143,10 @@ impl Link for ChildLink {
 
     fn degraded(&self) -> Vec<&'static str> {
         self.life.lacking().into_iter().map(Layer::name).collect()
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.life.pid)
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use crate::domain::audit::Pending;
 use crate::domain::face::{Face, Unasked, needs, takes_a_person};
 use crate::fleet::inbox::Handler;
+use crate::fleet::logbook::Logbook;
 use crate::mcp::error::{Error, code};
 use crate::mcp::raw::Members;
 
@@ -21,6 +22,7 @@ pub(super) struct Listener {
     pub(super) face: Option<Arc<dyn Face>>,
     /// How many of its questions wait for a person.
     pub(super) asking: watch::Sender<usize>,
+    pub(super) logbook: Logbook,
 }
 
 impl Handler for Listener {
@@ -49,6 +51,10 @@ impl Handler for Listener {
             // Whatever else it says concerns colibri's connection, or nobody.
             _ => {}
         }
+    }
+
+    fn muttered(&self, words: &[u8]) {
+        self.logbook.heard(words);
     }
 }
 

@@ -175,11 +175,12 @@ impl Supervisor {
     fn lost(&self, generation: Generation, cause: &Cause) -> Event {
         let end = self.live.as_ref().and_then(|live| live.session.connection().end());
         if let Some(end) = end {
-            let (server, how) = (self.settings.name.to_string(), end.to_string());
+            let (server, how) =
+                (self.settings.name.to_string(), self.surroundings.masks.text(&end.to_string()));
             let limit = end.limit().map(Limit::name);
             self.surroundings.scribe.put(self.episode, Fact::ServerEnded { server, how, limit });
         }
-        Event::Lost(generation, reason(cause))
+        Event::Lost(generation, reason(cause, &self.surroundings.masks))
     }
 
     /// A server that runs with less protection than others is on record.
@@ -204,10 +205,12 @@ impl Supervisor {
             }
             News::Connected(generation, Err(cause)) => Some(Event::ConnectFailed(
                 generation,
-                Failure { reason: reason(&cause), lasting: lasting(&cause) },
+                Failure { reason: reason(&cause, &self.surroundings.masks), lasting: lasting(&cause) },
             )),
             News::Probed(generation, Ok(())) => Some(Event::ProbePassed(generation)),
-            News::Probed(generation, Err(cause)) => Some(Event::ProbeFailed(generation, reason(&cause))),
+            News::Probed(generation, Err(cause)) => {
+                Some(Event::ProbeFailed(generation, reason(&cause, &self.surroundings.masks)))
+            }
             News::Listed(Ok(offered)) => {
                 self.keep(offered);
                 None

@@ -9,6 +9,7 @@ use crate::domain::audit::CallId;
 use crate::domain::ledger::clip;
 use crate::domain::life::Lasting;
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 use crate::mcp::request::Client;
 use crate::mcp::revision::Family;
 
@@ -107,8 +108,8 @@ pub(super) async fn close(live: Option<Live>) {
     }
 }
 
-pub(super) fn reason(cause: &Cause) -> Arc<str> {
-    clip(&cause.to_string()).into()
+pub(super) fn reason(cause: &Cause, masks: &Masks) -> Arc<str> {
+    clip(&masks.text(&cause.to_string())).into()
 }
 
 /// What no repetition cures.

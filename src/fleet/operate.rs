@@ -1,0 +1,293 @@
+//! What a person does to a running fleet: starts a server again, turns it off and on, tries it, looks at it closely.
+//!
+//! Owns: finding a server by what people call it, and that none of this is remembered beyond this run.
+//! Must not know: who asks, or by which way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::domain::event::News;
+use crate::domain::health::ServerFacts;
+use crate::domain::hidden::hidden;
+use crate::domain::life::Phase;
+use crate::domain::merkle::Hash;
+use crate::domain::nearest::nearest;
+use crate::domain::pin::PinnedBy;
+
+use super::bus::episode;
+use super::error::Cause;
+use super::listing;
+use super::logbook::{Following, LogLine};
+use super::report::ServerReport;
+use super::roster::{DRAIN_LOOK, DRAIN_MAX, Fleet, Start};
+use super::session::{Request, Session};
+use super::ship::Ship;
+use super::supervisor::{Live, Status};
+
+/// How long somebody who restarts a server waits to hear what came of it.
+const SETTLE_WAIT: Duration = Duration::from_secs(10);
+
+/// What trying a server came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tested {
+    /// Its configured name.
+    pub name: String,
+    /// Whether it answered.
+    pub well: bool,
+    /// The protocol revision spoken.
+    pub revision: Option<&'static str>,
+    /// How many tools it listed just now.
+    pub tools: Option<usize>,
+    /// How long it took to be connected; nothing if it was.
+    pub connect_ms: Option<u64>,
+    /// How long it took to list everything it offers.
+    pub list_ms: Option<u64>,
+    /// How long one request took after that.
+    pub latency_us: Option<u64>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// A tool of a server, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolReport {
+    /// As its server calls it.
+    pub tool: String,
+    /// As clients call it; nothing if they cannot.
+    pub name: Option<String>,
+    /// Why clients cannot call it.
+    pub withheld: Option<&'static str>,
+    /// Whether its server says that it changes nothing.
+    pub read_only: bool,
+    /// Whether its server says that calling it twice is calling it once.
+    pub idempotent: bool,
+    /// What its definition hides from people.
+    pub hidden: Vec<String>,
+}
+
+impl Fleet {
+    /// Starts a server again, whatever has become of it, and waits a moment for what comes of that.
+    pub async fn restart(&self, server: &str, reason: &str) -> Result<ServerReport, String> {
+        let ship = self.named(server)?;
+        if ship.is_off() {
+            return Err(format!("`{}` is disabled: enable it, which starts it", ship.name));
+        }
+        let mut status = ship.status();
+        let before = status.borrow().state.generation;
+        ship.supervised.restart(reason).await;
+        let is_settled = |status: &Arc<Status>| status.state.generation != before && has_come_out(status);
+        let _ = timeout(SETTLE_WAIT, status.wait_for(is_settled)).await;
+        Ok(ship.report())
+    }
+
+    /// Turns a server off: its tools are gone at once, calls under way may end, then its process does. Holds until
+    /// [`Fleet::enable`], and no longer than this run.
+    pub fn disable(&self, server: &str) -> Result<ServerReport, String> {
+        let ship = self.named(server)?;
+        if ship.off.swap(true, Ordering::Relaxed) {
+            return Ok(ship.report());
+        }
+        let from = ship.status().borrow().state.status();
+        self.turned(&ship, from, "off");
+        self.spawn(put_to_rest(Arc::clone(&ship)));
+        Ok(ship.report())
+    }
+
+    /// Turns a server on again; one that starts with colibri is started, and waited for a moment.
+    pub async fn enable(&self, server: &str) -> Result<ServerReport, String> {
+        let ship = self.named(server)?;
+        if ship.off.swap(false, Ordering::Relaxed) {
+            let to = ship.status().borrow().state.status();
+            self.turned(&ship, "off", to);
+            if ship.terms.start == Start::Eager {
+                ship.supervised.want().await;
+                let _ = timeout(SETTLE_WAIT, ship.status().wait_for(has_come_out)).await;
+            }
+        }
+        Ok(ship.report())
+    }
+
+    /// The catalog is put together anew, and whoever listens is told.
+    fn turned(&self, ship: &Ship, from: &'static str, to: &'static str) {
+        self.look_again();
+        let reason = Some("a person asked for it".to_owned());
+        self.bus().tell(&ship.slug, episode(), News::StateChanged { from, to, reason });
+    }
+
+    /// Tries a server now: connects if it is not connected, whatever had become of it; lists its tools, and times it.
+    pub async fn test(&self, server: &str) -> Result<Tested, String> {
+        let ship = self.named(server)?;
+        if ship.is_off() {
+            return Err(format!("`{}` is disabled: enable it first", ship.name));
+        }
+        let _used = ship.supervised.usage().hold();
+        let mut tested = Tested {
+            name: ship.name.to_string(),
+            well: false,
+            revision: None,
+            tools: None,
+            connect_ms: None,
+            list_ms: None,
+            latency_us: None,
+            error: None,
+        };
+        let (begun, was_live) = (Instant::now(), ship.status().borrow().live.is_some());
+        let live = match bring_up(&ship).await {
+            Ok(live) => live,
+            Err(error) => {
+                tested.error = Some(error);
+                return Ok(tested);
+            }
+        };
+        tested.connect_ms = (!was_live).then(|| millis(begun.elapsed()));
+        tested.revision = Some(live.session.revision().date);
+        match measure(&live.session, ship.terms.timeout, &mut tested).await {
+            Ok(()) => tested.well = true,
+            Err(cause) => tested.error = Some(cause.to_string()),
+        }
+        Ok(tested)
+    }
+
+    /// Accepts new definitions of tools that wait for it: those named, or all. Gives their names.
+    pub async fn accept(&self, server: &str, tools: &[String]) -> Result<Vec<String>, String> {
+        let ship = self.named(server)?;
+        let offered = Arc::clone(&ship.status().borrow().offered);
+        if offered.withheld.is_empty() {
+            return Err(format!(
+                "no tool waits to be accepted: `{}` offers what it offered before",
+                ship.name
+            ));
+        }
+        if let Some(stranger) = tools.iter().find(|tool| !offered.withheld.contains_key(*tool)) {
+            return Err(format!("the tool `{stranger}` of `{}` does not wait to be accepted", ship.name));
+        }
+        let is_meant = |tool: &String| tools.is_empty() || tools.contains(tool);
+        let meant = offered.withheld.iter().filter(|(tool, _)| is_meant(tool));
+        let meant: Vec<(String, Hash)> = meant.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
+        let names = meant.iter().map(|(tool, _)| tool.clone()).collect();
+        let accepted = self.chronicle().pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
+        accepted.map_err(|error| format!("nothing is accepted: it could not be put on record: {error}"))?;
+        ship.supervised.list_again().await;
+        Ok(names)
+    }
+
+    /// What was said by a server and about it, and what will be.
+    pub fn logs(&self, server: &str) -> Result<(Vec<Arc<LogLine>>, Following), String> {
+        Ok(self.named(server)?.supervised.logbook().follow())
+    }
+
+    /// One server, and every tool it listed.
+    pub fn show(&self, server: &str) -> Result<(ServerReport, Vec<ToolReport>), String> {
+        let ship = self.named(server)?;
+        let (offered, catalog) = (Arc::clone(&ship.status().borrow().offered), self.catalog());
+        let catalog = Arc::clone(&catalog.borrow());
+        let tool = |tool: &listing::Tool| {
+            let is_it = |other: &&Arc<super::catalog::Proxied>| {
+                other.server == ship.slug && *other.tool == *tool.name
+            };
+            let known = catalog.tools().iter().find(is_it);
+            // Read first: what is written as an escape hides just as well.
+            let definition: serde_json::Value =
+                serde_json::from_str(tool.definition.get()).unwrap_or_default();
+            let found = hidden(&definition.to_string());
+            ToolReport {
+                tool: tool.name.clone(),
+                name: known.map(|known| known.name.to_string()),
+                withheld: match known {
+                    Some(_) => None,
+                    None if ship.is_off() => Some("the server is off"),
+                    None if !ship.terms.filter.admits(&tool.name) => Some("toolsAllowed or toolsDenied"),
+                    None if offered.withheld.contains_key(&tool.name) => Some("its definition has changed"),
+                    None => Some("another tool has its name"),
+                },
+                read_only: known.is_some_and(|known| known.read_only),
+                idempotent: known.is_some_and(|known| known.idempotent),
+                hidden: found.iter().map(ToString::to_string).collect(),
+            }
+        };
+        Ok((ship.report(), offered.tools.tools.iter().map(tool).collect()))
+    }
+
+    /// Servers that are configured and not used.
+    pub fn absent(&self) -> Vec<ServerFacts> {
+        self.ships().absent.clone()
+    }
+
+    /// The server that people call so, by its name or by what stands before `__`.
+    fn named(&self, server: &str) -> Result<Arc<Ship>, String> {
+        let ships = self.ships();
+        if let Some(ship) = ships.list.iter().find(|ship| &*ship.name == server).or_else(|| ships.get(server))
+        {
+            return Ok(Arc::clone(ship));
+        }
+        if let Some(absent) = ships.absent.iter().find(|absent| absent.name == server) {
+            let why = absent.trouble.as_deref().unwrap_or("its configuration says so");
+            return Err(format!("`{server}` is {} and does not run: {why}", absent.state));
+        }
+        let hint = nearest(server, ships.list.iter().map(|ship| &*ship.name));
+        let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+        Err(format!("no server `{server}` runs here{hint}"))
+    }
+}
+
+/// A connection, now: who waits for a better time, or has given up, tries at once.
+async fn bring_up(ship: &Ship) -> Result<Live, String> {
+    let mut status = ship.status();
+    let now = Arc::clone(&status.borrow());
+    if let Some(live) = &now.live {
+        return Ok(live.clone());
+    }
+    let is_under_way = matches!(now.state.phase, Phase::Connecting { .. });
+    if has_come_out(&now) {
+        ship.supervised.restart("a person tests it").await;
+    } else {
+        ship.supervised.want().await;
+    }
+    let is_settled = |status: &Arc<Status>| {
+        let is_of_now = is_under_way || status.state.generation != now.state.generation;
+        status.live.is_some() || (is_of_now && has_come_out(status))
+    };
+    let settled = timeout(ship.terms.acquire_timeout, status.wait_for(is_settled)).await;
+    let live = settled.ok().and_then(Result::ok).and_then(|status| status.live.clone());
+    let trouble = || ship.report().trouble.unwrap_or_else(|| "it was not ready in time".to_owned());
+    live.ok_or_else(trouble)
+}
+
+/// Whether it is known what an attempt to connect came to.
+fn has_come_out(status: &Arc<Status>) -> bool {
+    !matches!(status.state.phase, Phase::Idle | Phase::Connecting { .. } | Phase::Closing { .. })
+}
+
+/// Ends a server that was turned off, once its calls have ended; unless it was turned on again, or others use it.
+async fn put_to_rest(ship: Arc<Ship>) {
+    let until = Instant::now() + DRAIN_MAX.min(ship.terms.max_total_timeout);
+    let drained = async {
+        while ship.supervised.usage().calls() > 0 && ship.is_off() {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+    };
+    let _ = timeout_at(until, drained).await;
+    if ship.is_off() && !ship.supervised.is_shared() {
+        ship.supervised.rest().await;
+    }
+}
+
+async fn measure(session: &Session, limit: Duration, tested: &mut Tested) -> Result<(), Cause> {
+    let begun = Instant::now();
+    let offered = listing::offer(session, limit).await?;
+    tested.list_ms = Some(millis(begun.elapsed()));
+    tested.tools = Some(offered.tools.tools.len());
+    let begun = Instant::now();
+    // Every server has to answer this one, and it is not as cheap as a ping: what a person would feel.
+    session.request("tools/list", Request::default(), limit).await?;
+    tested.latency_us = Some(begun.elapsed().as_micros() as u64);
+    Ok(())
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
