@@ -67,7 +67,6 @@ fn a_server_is_restarted_tested_and_read() {
         (&["server", "accept", "one"], 2, "no tool waits to be accepted"),
         (&["logs", "nobody"], 2, "no server `nobody` runs here"),
         (&["server", "show", "one", "--pid", "1"], 2, "no colibri has the process number 1"),
-        (&["reload"], 7, "reloading is not wired"),
     ] {
         let ran = run(home, arguments);
         assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
