@@ -8,6 +8,7 @@ mod news;
 mod offers;
 mod operate;
 mod pins;
+mod promises;
 mod queues;
 mod support;
 

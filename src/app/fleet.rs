@@ -214,6 +214,7 @@ fn terms(configured: &ServerConfig) -> Result<Terms, String> {
             config::Start::OnUse => Start::OnUse,
         },
         shared: configured.shared,
+        required: configured.required,
         timeout: configured.timeout.duration(),
         max_total_timeout: configured.max_total_timeout.duration(),
         acquire_timeout: configured.acquire_timeout.duration(),
@@ -225,11 +226,7 @@ fn terms(configured: &ServerConfig) -> Result<Terms, String> {
 
 /// What an entry asks for and nobody would do: leaving it out in silence would be a lie.
 fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
-    let asked = [
-        (configured.isolation != Isolation::Shared, "`isolation` other than `shared`"),
-        (configured.validate_output == Strictness::Enforce, "`validateOutput: \"enforce\"`"),
-        (configured.required, "`required`"),
-    ];
+    let asked = [(configured.isolation != Isolation::Shared, "`isolation` other than `shared`")];
     asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))
 }
 

@@ -11,6 +11,7 @@ use crate::call::Calls;
 use crate::config::{self, Config, Loaded};
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
+use crate::fleet::roster::Fleet;
 use crate::serve::Limits;
 use crate::serve::operator::Bound;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
@@ -31,6 +32,14 @@ pub enum RunError {
     /// The server did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// A server behind it that is `required` did not start.
+    #[error("the server `{server}` is required, and did not start: {reason}")]
+    Required {
+        /// Its name.
+        server: String,
+        /// For people.
+        reason: String,
+    },
 }
 
 /// The ledger's options, as the configuration has them.
@@ -72,6 +81,10 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     let (ask, asked) = mpsc::channel(reload::REQUESTS_MAX);
     let (publish, current) = watch::channel(Arc::new(loaded.clone()));
     let handed = handed.try_recv().ok();
+    let outcome = match (&handed, outcome) {
+        (Some((fleet, _)), Ok(())) => required(fleet, config.startup_timeout).await,
+        (_, outcome) => outcome,
+    };
     let fleet = handed.as_ref().map(|(fleet, _)| fleet.clone());
     if let (Some((fleet, yard)), Ok(())) = (handed, &outcome) {
         let (masks, logger) = (Arc::clone(&masks), logger.clone());
@@ -95,6 +108,15 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
         closing.close().await;
     }
     outcome
+}
+
+/// Waits for the servers without which colibri is of no use, and no longer than a start may take.
+async fn required(fleet: &Fleet, patience: Duration) -> Result<(), RunError> {
+    match tokio::time::timeout(patience, fleet.required()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err((server, reason))) => Err(RunError::Required { server: server.to_string(), reason }),
+        Err(_) => Err(StartError::Timeout.into()),
+    }
 }
 
 /// Serves people who look, beside the client.

@@ -14,6 +14,8 @@ pub(super) struct Ended {
     pub(super) body: Bytes,
     pub(super) error: Option<Failure>,
     pub(super) form: Form,
+    /// What the client is told beside a server's result.
+    pub(super) note: Option<String>,
 }
 
 /// What the body is.
@@ -31,13 +33,13 @@ impl Ended {
     /// `{"ok":true,"data":…}`
     pub(super) fn ok(data: &RawValue) -> Self {
         let body = [b"{\"ok\":true,\"data\":", data.get().as_bytes(), b"}"].concat().into();
-        Self { outcome: Outcome::Ok, body, error: None, form: Form::Envelope }
+        Self { outcome: Outcome::Ok, body, error: None, form: Form::Envelope, note: None }
     }
 
     /// Pattern A: `{"ok":false,"error":…}`
     pub(super) fn failed(outcome: Outcome, failure: Failure) -> Self {
         let body = [b"{\"ok\":false,\"error\":", json(&failure).as_slice(), b"}"].concat().into();
-        Self { outcome, body, error: Some(failure), form: Form::Envelope }
+        Self { outcome, body, error: Some(failure), form: Form::Envelope, note: None }
     }
 
     /// Pattern B: a success envelope around a no.
@@ -46,7 +48,7 @@ impl Ended {
             .concat()
             .into();
         let error = Some(Failure::new(refusal.code, refusal.message));
-        Self { outcome: Outcome::Error, body, error, form: Form::Envelope }
+        Self { outcome: Outcome::Error, body, error, form: Form::Envelope, note: None }
     }
 }
 

@@ -233,7 +233,7 @@ fn unknown(servers: &Servers, named: Named<'_>) -> Refused {
 /// The server's own result.
 fn answered(result: Bytes, server: &str) -> Ended {
     if result.trim_ascii_start().first() == Some(&b'{') {
-        return Ended { outcome: Outcome::Ok, body: result, error: None, form: Form::Result };
+        return Ended { outcome: Outcome::Ok, body: result, error: None, form: Form::Result, note: None };
     }
     let why = "the server answered with a result that is no object".into();
     let error = ProviderError::Unavailable { reason: Unavailable::LinkLost { sent: true }, why, age: None };

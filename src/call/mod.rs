@@ -7,6 +7,7 @@
 mod contain;
 mod envelope;
 mod method;
+mod output;
 mod proxied;
 mod turn;
 mod validate;
@@ -100,6 +101,8 @@ pub enum Reply {
     Result {
         /// To be passed on.
         body: Bytes,
+        /// What colibri says beside it: how it breaks its tool's own output schema.
+        note: Option<String>,
     },
     /// A server's JSON-RPC error, as raw JSON.
     Error {
@@ -474,7 +477,7 @@ impl Ended {
     fn reply(self) -> Reply {
         match self.outcome {
             Outcome::Cancelled => Reply::Cancelled,
-            _ if self.form == Form::Result => Reply::Result { body: self.body },
+            _ if self.form == Form::Result => Reply::Result { body: self.body, note: self.note },
             _ if self.form == Form::Error => Reply::Error { raw: self.body },
             _ => Reply::Envelope { is_error: self.error.is_some(), body: self.body },
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::domain::audit::{Enter, Outcome};
+use crate::domain::audit::{CallId, Enter, Outcome};
 use crate::domain::event::{News, SUMMARY_BYTES_MAX, summary};
 use crate::domain::failure::Failure;
 use crate::domain::names::split;
@@ -20,7 +21,7 @@ use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
-use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, validate};
+use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, output, validate};
 
 /// Compiled schemas that are kept.
 const SCHEMAS_MAX: usize = 20_000;
@@ -34,8 +35,13 @@ pub(super) struct Servers {
     listed: Mutex<(Arc<Catalog>, Arc<[Listed]>)>,
 }
 
-/// The definition it was compiled from, and the schema.
-type Compiled = (Arc<Proxied>, Schema);
+/// The schemas of a tool, and the definition they were compiled from.
+#[derive(Clone)]
+struct Compiled {
+    of: Arc<Proxied>,
+    input: Schema,
+    output: Schema,
+}
 
 /// Nothing if the schema refers to what is not here: then its server alone can check.
 type Schema = Option<Arc<validate::Arguments>>;
@@ -62,19 +68,53 @@ impl Servers {
         Arc::clone(&listed.1)
     }
 
-    fn schema(&self, tool: &Arc<Proxied>) -> Schema {
+    fn schemas(&self, tool: &Arc<Proxied>) -> Compiled {
         let mut schemas = self.schemas.lock().expect("nothing panics while it holds the schemas");
-        if let Some((_, schema)) = schemas.get(&tool.name).filter(|(of, _)| Arc::ptr_eq(of, tool)) {
-            return schema.clone();
+        if let Some(compiled) = schemas.get(&tool.name).filter(|compiled| Arc::ptr_eq(&compiled.of, tool)) {
+            return compiled.clone();
         }
         // Tools that are gone leave theirs behind; starting anew costs a compilation each.
         if schemas.len() >= SCHEMAS_MAX {
             schemas.clear();
         }
-        let parsed: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
-        let schema = validate::Arguments::compile(&parsed).ok().map(Arc::new);
-        schemas.insert(Arc::clone(&tool.name), (Arc::clone(tool), schema.clone()));
-        schema
+        let compile = |raw: &RawValue| {
+            let schema: Value = serde_json::from_str(raw.get()).ok()?;
+            validate::Arguments::compile(&schema).ok().map(Arc::new)
+        };
+        let compiled = Compiled {
+            of: Arc::clone(tool),
+            input: compile(&tool.input_schema),
+            output: tool.output_schema.as_deref().and_then(compile),
+        };
+        schemas.insert(Arc::clone(&tool.name), compiled.clone());
+        compiled
+    }
+}
+
+impl Servers {
+    /// A result is what its tool promised, or that it is not is told; or it is refused, if its owner wants that.
+    fn keeps_its_promise(
+        &self,
+        tool: &Arc<Proxied>,
+        call: CallId,
+        ended: Ended,
+        news: News,
+    ) -> (Ended, News) {
+        let Some(schema) = tool.output_schema.as_ref().and_then(|_| self.schemas(tool).output) else {
+            return (ended, news);
+        };
+        let issues = output::broken(&schema, &ended.body);
+        if issues.is_empty() {
+            return (ended, news);
+        }
+        let told = output::told(&issues);
+        self.fleet.mismatched(tool, call, &told);
+        if !self.fleet.enforces_output(&tool.server) {
+            return (Ended { note: Some(told), ..ended }, news);
+        }
+        let error = output::refused(issues, &ended.body);
+        let failure = error.failure(&self.fleet.name_of(&tool.server));
+        (Ended::failed(error.meaning().outcome, failure), News::failed(&tool.tool, &error))
     }
 }
 
@@ -135,6 +175,10 @@ impl Path {
                 (failed(failure), news)
             }
         };
+        let (ended, news) = match ended.form {
+            Form::Result if ended.error.is_none() => servers.keeps_its_promise(tool, id, ended, news),
+            _ => (ended, news),
+        };
         servers.fleet.bus().tell(&tool.server, id, news);
         ended
     }
@@ -148,7 +192,7 @@ impl Path {
         if !self.mode.admits(&tool.name, !tool.read_only) {
             return Err(ProviderError::PolicyDenied(Rule::Mode));
         }
-        let Some(schema) = servers.schema(tool) else { return Ok(()) };
+        let Some(schema) = servers.schemas(tool).input else { return Ok(()) };
         schema.check(&enter.arguments).map(drop).map_err(ProviderError::InvalidInput)
     }
 }
@@ -168,12 +212,12 @@ fn passed_on(result: Bytes, server: &str, tool: &str, duration: Duration) -> (En
             .is_some_and(|is| is.get() == "true");
     if says_error {
         let error = Some(ProviderError::ToolError.failure(server));
-        let ended = Ended { outcome: Outcome::Error, body: result, error, form: Form::Result };
+        let ended = Ended { outcome: Outcome::Error, body: result, error, form: Form::Result, note: None };
         return (ended, News::failed(tool, &ProviderError::ToolError));
     }
     let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let news = News::ToolCompleted { tool: tool.to_owned(), duration_ms, summary: beginning(&result) };
-    (Ended { outcome: Outcome::Ok, body: result, error: None, form: Form::Result }, news)
+    (Ended { outcome: Outcome::Ok, body: result, error: None, form: Form::Result, note: None }, news)
 }
 
 /// The beginning of a result, for an event.
@@ -186,7 +230,7 @@ fn beginning(result: &[u8]) -> String {
 pub(super) fn failed(Failed { server, error, relayed, .. }: Failed) -> Ended {
     let (outcome, failure) = (error.meaning().outcome, error.failure(&server));
     match relayed {
-        Some(raw) => Ended { outcome, body: raw, error: Some(failure), form: Form::Error },
+        Some(raw) => Ended { outcome, body: raw, error: Some(failure), form: Form::Error, note: None },
         None => Ended::failed(outcome, failure),
     }
 }

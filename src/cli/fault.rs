@@ -87,6 +87,7 @@ impl From<RunError> for Fault {
             RunError::Start(StartError::Timeout) => {
                 Self::new(Exit::StartupTimeout, StartError::Timeout.to_string())
             }
+            error @ RunError::Required { .. } => Self::new(Exit::Unreachable, error.to_string()),
             RunError::Start(error) => {
                 let cause =
                     std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();

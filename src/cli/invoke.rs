@@ -86,7 +86,7 @@ impl Desk {
                 let envelope = serde_json::from_slice(&body).unwrap_or_default();
                 Ok(Answer { body, envelope, is_error })
             }
-            Reply::Result { body } | Reply::Error { raw: body } => {
+            Reply::Result { body, .. } | Reply::Error { raw: body } => {
                 let envelope: Value = serde_json::from_slice(&body).unwrap_or_default();
                 let is_error = envelope["isError"] == true || envelope.get("code").is_some();
                 Ok(Answer { body, envelope, is_error })

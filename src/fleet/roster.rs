@@ -16,8 +16,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::domain::chronicle::Chronicle;
+use crate::domain::audit::CallId;
+use crate::domain::chronicle::{Chronicle, Fact};
 use crate::domain::clock::Clock;
+use crate::domain::event::{News, summary};
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Phase;
 use crate::domain::log::Logger;
@@ -335,6 +337,25 @@ impl Fleet {
         let _ = self.0.catalog.clone().wait_for(shows_all).await;
     }
 
+    /// Returns when every server that is required is ready; or the first that is not, with the reason.
+    pub async fn required(&self) -> Result<(), (Arc<str>, String)> {
+        let ships = self.ships();
+        for ship in ships.list.iter().filter(|ship| ship.terms.required) {
+            ship.supervised.want().await;
+            let mut status = ship.status();
+            let is_settled =
+                |status: &Arc<Status>| !matches!(status.state.phase, Phase::Idle | Phase::Connecting { .. });
+            let settled = status.wait_for(is_settled).await.map(|status| Arc::clone(&status));
+            let trouble = match settled {
+                Ok(status) if status.live.is_some() => continue,
+                Ok(status) => status.state.trouble(ship.clock.now()),
+                Err(_) => None,
+            };
+            return Err((Arc::clone(&ship.name), trouble.unwrap_or_else(|| "it was stopped".to_owned())));
+        }
+        Ok(())
+    }
+
     /// What a name comes to. A server that has never listed its tools in this run, because it is starting or waits
     /// to be used, is waited for first: its tools are not unknown, they are not known yet.
     pub async fn find(&self, name: &str) -> Found {
@@ -388,6 +409,15 @@ impl Fleet {
     /// Whether a result that does not fit its tool's output schema is refused.
     pub fn enforces_output(&self, slug: &str) -> bool {
         self.0.ships.borrow().get(slug).is_some_and(|ship| ship.terms.enforce_output)
+    }
+
+    /// Tells that a result does not fit its tool's own output schema, to whoever listens and to the ledger.
+    pub fn mismatched(&self, tool: &Proxied, call: CallId, message: &str) {
+        let news = News::OutputMismatch { tool: tool.tool.to_string(), message: summary(message) };
+        self.bus().tell(&tool.server, call, news);
+        let (server, tool) = (self.name_of(&tool.server).to_string(), tool.tool.to_string());
+        let fact = Fact::OutputMismatch { server, tool, message: message.to_owned() };
+        self.0.common.surroundings.scribe.put(call, fact);
     }
 
     /// Asks a server; gives its result, as the bytes it sent. Repeated is only what surely had no effect, or may

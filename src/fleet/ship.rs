@@ -61,6 +61,8 @@ pub struct Terms {
     pub start: Start,
     /// Whether a member with the same configuration may use the same connection.
     pub shared: bool,
+    /// Whether colibri's start fails when this server's does.
+    pub required: bool,
     /// How long a call may take without progress.
     pub timeout: Duration,
     /// How long a call may take in all.

@@ -14,6 +14,9 @@ use super::revision::{Family, MODERN, REVISIONS, Revision};
 /// Where a result says under which id its call is on record.
 const CORRELATION_ID: &str = "colibri/correlationId";
 
+/// Where colibri says how a result breaks its tool's own output schema.
+const OUTPUT_MISMATCH: &str = "colibri/outputMismatch";
+
 /// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
 /// change to it yet, so this is also how stale it can become.
 pub const TTL_MS: u64 = 60_000;
@@ -247,6 +250,15 @@ fn framed(id: &str, key: &str, body: &[u8]) -> Bytes {
 
 pub(super) fn write(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value).expect("string keys and a growing buffer leave nothing to fail");
+}
+
+/// A result that was passed on, with a note beside where to find it on record.
+pub fn noted(result: &[u8], note: &str) -> Vec<u8> {
+    let Some(members) = Members::of(result) else { return result.to_vec() };
+    let meta = members.get("_meta").and_then(|meta| Members::of(meta.get().as_bytes()));
+    let note = Value::from(note).to_string();
+    let meta = meta.map(|meta| meta.with(OUTPUT_MISMATCH, note.as_bytes()));
+    meta.map_or_else(|| result.to_vec(), |meta| members.with("_meta", &meta))
 }
 
 #[cfg(test)]

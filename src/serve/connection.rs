@@ -385,7 +385,7 @@ async fn run_call(
     let failure = |error| answer::failure(Some(&id), &error);
     Some(match reply {
         Ok(Reply::Envelope { body, is_error }) => answering.envelope(&id, &body, is_error, &correlation_id),
-        Ok(Reply::Result { body }) => answering.result(&id, &body, &correlation_id),
+        Ok(Reply::Result { body, note }) => answering.result(&id, &body, &correlation_id, note.as_deref()),
         Ok(Reply::Error { raw }) => answer::relayed(&id, &raw),
         Ok(Reply::UnknownTool { message }) => answering.unknown(&id, message),
         // Not by the client, or nothing would be wanted.

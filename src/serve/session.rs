@@ -110,8 +110,12 @@ impl Answering {
     }
 
     /// The answer to a call of a server's tool or method: its result as it came.
-    pub(super) fn result(&self, id: &Id, result: &Bytes, correlation_id: &str) -> Bytes {
-        answer::success(id, &self.identity.passed_on(result, self.method, correlation_id, self.revision))
+    pub(super) fn result(&self, id: &Id, result: &Bytes, correlation_id: &str, note: Option<&str>) -> Bytes {
+        let result = self.identity.passed_on(result, self.method, correlation_id, self.revision);
+        match note {
+            Some(note) => answer::success(id, &answer::noted(&result, note)),
+            None => answer::success(id, &result),
+        }
     }
 
     /// The answer to a call of what nobody has.

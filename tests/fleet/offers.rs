@@ -211,7 +211,7 @@ async fn ask(calls: &Calls, method: &str, params: &Value) -> Reply {
 fn brief(reply: Reply) -> String {
     let parsed = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).expect("JSON");
     match reply {
-        Reply::Result { body } => format!("result {}", parsed(&body)),
+        Reply::Result { body, .. } => format!("result {}", parsed(&body)),
         Reply::Error { raw } => format!("error {}", parsed(&raw)["code"]),
         Reply::Envelope { body, .. } => {
             format!("failed {}", parsed(&body)["error"]["code"].as_str().expect("a code"))

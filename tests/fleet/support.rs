@@ -365,6 +365,7 @@ pub(super) fn member(name: &str, server: &Scripted) -> Member {
         filter: Filter::default(),
         start: Start::Eager,
         shared: true,
+        required: false,
         timeout: secs(30),
         max_total_timeout: secs(600),
         acquire_timeout: secs(60),

@@ -235,14 +235,14 @@ fn a_method_is_answered_in_the_words_of_its_revision() {
     let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
     let read = Bytes::from_static(br#"{"contents":[],"n":1.50}"#);
     assert_eq!(
-        text(answering("resources/read", old).result(&id, &read, "c")),
+        text(answering("resources/read", old).result(&id, &read, "c", None)),
         r#"{"jsonrpc":"2.0","id":1,"result":{"contents":[],"n":1.50,"_meta":{"colibri/correlationId":"c"}}}"#
     );
     let hints = r#""resultType":"complete","ttlMs":0,"cacheScope":"private","_meta""#;
-    assert!(text(answering("resources/read", new).result(&id, &read, "c")).contains(hints));
+    assert!(text(answering("resources/read", new).result(&id, &read, "c", None)).contains(hints));
     let cached = Bytes::from_static(br#"{"contents":[],"ttlMs":5,"_meta":{"a":1}}"#);
     assert_eq!(
-        text(answering("resources/read", new).result(&id, &cached, "c")),
+        text(answering("resources/read", new).result(&id, &cached, "c", None)),
         r#"{"jsonrpc":"2.0","id":1,"result":{"contents":[],"ttlMs":5,"_meta":{"a":1,"colibri/correlationId":"c"},"resultType":"complete","cacheScope":"private"}}"#
     );
     for (method, revision, code) in [

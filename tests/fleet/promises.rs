@@ -1,0 +1,111 @@
+//! What a tool promises of its results, and what colibri's start promises of its servers.
+
+use serde_json::{Value, json};
+
+use crate::hostile::child::{Colibri, Home};
+
+/// Its tool promises a number, and gives what it is asked for.
+const PROMISING: &str = r#"
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    method, answer = request["method"], {"result": {}}
+    if method == "server/discover":
+        answer = {"error": {"code": -32601, "message": "no"}}
+    elif method == "initialize":
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}}
+    elif method == "tools/list":
+        promise = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+        answer = {"result": {"tools": [{"name": "give", "inputSchema": {"type": "object"}, "outputSchema": promise}]}}
+    elif method == "tools/call":
+        answer = {"result": {"content": [], **request["params"]["arguments"]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"#;
+
+fn serving(servers: &Value) -> Colibri {
+    let home = Home::new();
+    let file = home.path().join("servers.json");
+    std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).expect("a file");
+    let mut command = home.command();
+    command.arg("--config").arg(&file).arg("serve");
+    Colibri::spawn(home, command)
+}
+
+fn promising(extra: &Value) -> Value {
+    let mut entry = json!({ "command": "python3", "args": ["-c", PROMISING] });
+    for (key, value) in extra.as_object().expect("an object") {
+        entry[key] = value.clone();
+    }
+    entry
+}
+
+fn call(colibri: &mut Colibri, id: u64, tool: &str, arguments: &Value) -> Value {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    colibri.send(&call.to_string());
+    loop {
+        let answer = colibri.answer();
+        if answer["id"] == id {
+            return answer["result"].clone();
+        }
+    }
+}
+
+/// SB-2: a result that breaks its tool's own promise is passed on, since the effect has happened, with a note beside it
+/// and a record; `validateOutput: "enforce"` refuses it, with the original. One that keeps it, and one that tells of an
+/// error, are passed on as they are.
+#[test]
+fn a_broken_promise_is_told_or_refused() {
+    let servers = json!({
+        "told": promising(&json!({})),
+        "strict": promising(&json!({ "validateOutput": "enforce" })),
+    });
+    let mut colibri = serving(&servers);
+    colibri.initialize("2025-11-25");
+    let kept = json!({ "structuredContent": { "n": 1.50 } });
+    let broken = json!({ "structuredContent": { "n": "one" } });
+    let error = json!({ "isError": true });
+    const NOTE: &str = "colibri/outputMismatch";
+    for (id, server) in [(10, "told"), (20, "strict")] {
+        let tool = format!("{server}__give");
+        for (offset, well) in [(0, &kept), (1, &error)] {
+            let result = call(&mut colibri, id + offset, &tool, well);
+            assert_eq!(result["structuredContent"], well["structuredContent"], "{result}");
+            assert!(result["_meta"][NOTE].is_null(), "{result}");
+        }
+    }
+    let told = call(&mut colibri, 30, "told__give", &broken);
+    assert_eq!(told["structuredContent"], json!({ "n": "one" }));
+    assert!(told["_meta"][NOTE].as_str().is_some_and(|note| note.contains("/n")), "{told}");
+    let told = call(&mut colibri, 31, "told__give", &json!({}));
+    assert!(told["_meta"][NOTE].as_str().is_some_and(|note| note.contains("structuredContent")), "{told}");
+    let refused = call(&mut colibri, 32, "strict__give", &broken);
+    let error = &refused["structuredContent"]["error"];
+    assert_eq!((&refused["isError"], &error["code"]), (&json!(true), &json!("PROVIDER_INVALID_OUTPUT")));
+    assert_eq!(error["details"]["executed"], "yes", "{error}");
+    assert_eq!(error["details"]["original"]["structuredContent"], json!({ "n": "one" }), "{error}");
+    // What was put on record before this one is there when it is answered.
+    call(&mut colibri, 33, "server_ping", &json!({}));
+    colibri.end_input();
+    assert_eq!(colibri.exit_code(), 0);
+    let mut tail = colibri.home.command();
+    tail.args(["audit", "tail", "--json", "-n", "100"]);
+    let records = String::from_utf8(tail.output().expect("it runs").stdout).expect("UTF-8");
+    assert_eq!(records.matches("output.mismatched").count(), 3, "{records}");
+}
+
+/// PR-2: colibri's start fails when that of a required server does, and says which and why.
+#[test]
+fn a_required_server_is_required() {
+    let gone = json!({ "command": "no-such-program-here", "required": true });
+    let home = Home::new();
+    let file = home.path().join("servers.json");
+    std::fs::write(&file, json!({ "mcpServers": { "vital": gone } }).to_string()).expect("a file");
+    let mut command = home.command();
+    let ran = command.arg("--config").arg(&file).arg("serve").output().expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(4), "{said}");
+    assert!(said.contains("`vital` is required") && said.contains("no-such-program-here"), "{said}");
+}
