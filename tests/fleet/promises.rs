@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::hostile::child::{Colibri, Home};
 
+/// Where colibri says how a result breaks a promise.
+const NOTE: &str = "colibri/outputMismatch";
+
 /// Its tool promises a number, and gives what it is asked for.
 const PROMISING: &str = r#"
 import json, sys
@@ -67,7 +70,6 @@ fn a_broken_promise_is_told_or_refused() {
     let kept = json!({ "structuredContent": { "n": 1.50 } });
     let broken = json!({ "structuredContent": { "n": "one" } });
     let error = json!({ "isError": true });
-    const NOTE: &str = "colibri/outputMismatch";
     for (id, server) in [(10, "told"), (20, "strict")] {
         let tool = format!("{server}__give");
         for (offset, well) in [(0, &kept), (1, &error)] {
@@ -100,12 +102,9 @@ fn a_broken_promise_is_told_or_refused() {
 #[test]
 fn a_required_server_is_required() {
     let gone = json!({ "command": "no-such-program-here", "required": true });
-    let home = Home::new();
-    let file = home.path().join("servers.json");
-    std::fs::write(&file, json!({ "mcpServers": { "vital": gone } }).to_string()).expect("a file");
-    let mut command = home.command();
-    let ran = command.arg("--config").arg(&file).arg("serve").output().expect("it runs");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(4), "{said}");
+    let mut colibri = serving(&json!({ "vital": gone }));
+    let code = colibri.exit_code();
+    let said = colibri.log();
+    assert_eq!(code, 4, "{said}");
     assert!(said.contains("`vital` is required") && said.contains("no-such-program-here"), "{said}");
 }
