@@ -1,6 +1,7 @@
 //! Many servers behind one face: on a paused clock over links in memory, then with real children.
 
 mod children;
+mod isolation;
 mod support;
 
 pub(crate) use children::processes;

@@ -11,3 +11,5 @@ mod reach;
 mod runtimes;
 mod support;
 mod users;
+
+pub(crate) use support::compiled;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Calls, Parts};
 use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
+use crate::domain::face::SessionId;
 use crate::domain::health::ServerFacts;
 use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
@@ -419,7 +420,7 @@ impl Server {
         };
         let settings = Settings { identity, user: self.user.clone(), limits: self.limits, front };
         let serving = serve::run(transport, calls, settings, self.logger.clone(), self.stop.clone());
-        let attached = fleet.as_ref().map(Fleet::attach);
+        let attached = fleet.as_ref().map(|fleet| fleet.attach(SessionId::default()));
         Ok(tokio::spawn(async move {
             let ended = serving.await;
             drop(attached);

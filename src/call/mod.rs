@@ -23,6 +23,7 @@ use crate::domain::audit::{
     AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, OnExitFailure, Outcome, Principal,
 };
 use crate::domain::clock::{Clock, Moment};
+use crate::domain::face::SessionId;
 use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
@@ -69,6 +70,8 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     /// The protocol revision, by its date.
     pub revision: &'static str,
+    /// In which session.
+    pub session: SessionId,
 }
 
 /// What a client of the newer family says with a call.
@@ -304,7 +307,7 @@ impl Call {
     /// The call as the record sees it. Absent arguments are an empty object.
     fn enter(&self) -> Enter {
         let arguments = self.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
-        let Caller { principal, revision } = &self.caller;
+        let Caller { principal, revision, .. } = &self.caller;
         Enter::new(self.id, Arc::clone(&self.tool), arguments, Arc::clone(principal), revision, self.arrived)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::domain::clock::Clock;
+use crate::domain::face::SessionId;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Phase;
 use crate::domain::log::Logger;
@@ -33,8 +34,10 @@ use super::queues::Queues;
 use super::supervisor::{Status, Supervised, Surroundings};
 use super::tally::Tally;
 
-pub use super::ship::{Calling, Failed, Member, Rounds, Start, Terms, ToolSettings, What};
+pub use super::ship::{Calling, Failed, Rounds, What};
+pub use super::terms::{Apart, Bounds as PoolBounds, Lending, Lives, Member, Start, Terms, ToolSettings};
 
+use super::crew::Crew;
 use super::ship::Ship;
 
 /// How long a list that has just come takes to reach the catalog, at most.
@@ -133,12 +136,22 @@ pub enum Found {
     Stranger,
 }
 
-/// A client that is connected: servers that start with colibri stay up for it.
-pub struct Attached(Arc<AtomicUsize>);
+/// A client's session that is connected: servers that start with colibri stay up for it, and what they keep for it
+/// alone ends with it.
+pub struct Attached {
+    session: SessionId,
+    clients: Arc<AtomicUsize>,
+    fleet: Weak<Inner>,
+}
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+        let Some(fleet) = self.fleet.upgrade() else { return };
+        let ships = Arc::clone(&fleet.ships.borrow());
+        for ship in &ships.list {
+            ship.crew.left(self.session);
+        }
     }
 }
 
@@ -216,18 +229,22 @@ impl Fleet {
     }
 
     fn launch(&self, member: Member) -> Ship {
-        let Member { identity, settings, terms } = member;
+        let Member { identity, settings, mut terms } = member;
         let Shared { surroundings, registry } = &self.0.common;
         let (name, slug) = (Arc::clone(&settings.name), Arc::clone(&settings.slug));
         let transport = settings.opener.transport();
         let held_by = (terms.start == Start::Eager).then(|| Arc::clone(&self.0.clients));
         let start = || Supervised::start(settings, surroundings.clone(), held_by);
-        let supervised = if terms.shared { registry.join(identity, start) } else { start() };
+        let lives = std::mem::take(&mut terms.lives);
+        let is_joined = terms.shared && matches!(lives, Lives::Used);
+        let supervised = if is_joined { registry.join(identity, start) } else { start() };
+        let crew = Crew::new(lives, is_joined, &supervised, surroundings);
         Ship {
             name,
             slug,
             identity,
             supervised,
+            crew,
             terms,
             tally: Tally::default(),
             transport,
@@ -238,10 +255,10 @@ impl Fleet {
         }
     }
 
-    /// A client is there, until this is dropped.
-    pub fn attach(&self) -> Attached {
+    /// A client's session is there, until this is dropped.
+    pub fn attach(&self, session: SessionId) -> Attached {
         self.0.clients.fetch_add(1, Ordering::Relaxed);
-        Attached(Arc::clone(&self.0.clients))
+        Attached { session, clients: Arc::clone(&self.0.clients), fleet: Arc::downgrade(&self.0) }
     }
 
     /// What all servers offer together; changes can be waited for.
@@ -275,7 +292,7 @@ impl Fleet {
             return self.refused(ship, ProviderError::PolicyDenied(Rule::Off));
         }
         if ship.status().borrow().connects == 0 {
-            if let Err(error) = ship.acquire(Instant::now() + ship.terms.timeout).await {
+            if let Err(error) = ship.acquire(&ship.supervised, Instant::now() + ship.terms.timeout).await {
                 return self.refused(ship, error);
             }
             // The catalog follows the list in a moment.
@@ -342,7 +359,7 @@ impl Fleet {
     pub async fn close(&self) {
         let _turn = self.0.changing.lock().await;
         let ships = self.0.ships.send_replace(Arc::default());
-        join_all(ships.list.iter().map(|ship| ship.supervised.leave())).await;
+        join_all(ships.list.iter().map(|ship| ship.end())).await;
         let mut catalog = self.0.catalog.clone();
         // Fails only if its keeper has ended, and then it is empty.
         let _ = catalog.wait_for(|catalog| catalog.tools().is_empty()).await;
@@ -374,7 +391,7 @@ async fn retire(ship: Arc<Ship>) {
         }
     };
     let _ = timeout(DRAIN_MAX.min(ship.terms.max_total_timeout), drained).await;
-    ship.supervised.leave().await;
+    ship.end().await;
 }
 
 /// Starts them, so many at the same time. One that fails or hangs holds no other back for longer than its own

@@ -10,7 +10,7 @@ mod usage;
 mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -23,13 +23,15 @@ use crate::mcp::request::Client;
 
 use super::bus::Bus;
 use super::era::Memory;
+use super::error::Cause;
+use super::inbox::Handler;
 use super::link::Opener;
 use super::offer::Offered;
 use super::session::Session;
 
 use listener::Listener;
 use task::Supervisor;
-pub(super) use usage::Usage;
+pub(super) use usage::{Hold, Usage};
 
 /// News for a supervisor that it has not read yet. A sender that finds it full is not alone with its news.
 const REQUESTS_MAX: usize = 64;
@@ -109,6 +111,8 @@ pub struct Status {
 pub struct Supervised(Arc<Handle>);
 
 struct Handle {
+    slug: Arc<str>,
+    face: Option<Arc<dyn Face>>,
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Arc<Status>>,
     usage: Arc<Usage>,
@@ -116,11 +120,15 @@ struct Handle {
     asking: watch::Receiver<usize>,
     /// How many members of fleets it serves.
     members: AtomicUsize,
+    /// The last connection that no call may use any more.
+    spoilt: AtomicU64,
 }
 
 enum Request {
     Wanted,
     TimedOut(Generation),
+    Distrusted(Generation),
+    Killed(Generation),
     ListChanged,
     Restart(Arc<str>),
     Rest,
@@ -142,11 +150,14 @@ impl Supervised {
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);
         let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
-        let handler = Arc::new(Listener { slug, requests: requests.downgrade(), face, asking });
+        let ear =
+            Listener { slug: Arc::clone(&slug), requests: requests.downgrade(), face: face.clone(), asking };
+        let handler = Arc::new(ear);
         let supervisor =
             Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage), offered);
         tokio::spawn(supervisor.run());
-        Self(Arc::new(Handle { requests, status, usage, asking: asked, members: AtomicUsize::new(1) }))
+        let (members, spoilt) = (AtomicUsize::new(1), AtomicU64::new(0));
+        Self(Arc::new(Handle { slug, face, requests, status, usage, asking: asked, members, spoilt }))
     }
 
     /// What is known of it; changes can be waited for.
@@ -164,6 +175,26 @@ impl Supervised {
     pub fn timed_out(&self, generation: Generation) {
         // Full means that it has been told of many; one probe answers for all.
         let _ = self.0.requests.try_send(Request::TimedOut(generation));
+    }
+
+    /// The same, where nobody else depends on it: it is started again, whatever a probe would say.
+    pub(super) fn distrust(&self, generation: Generation) {
+        // As above: of so many, one is about this connection.
+        if self.0.requests.try_send(Request::Distrusted(generation)).is_ok() {
+            self.0.spoilt.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The same, where nobody else needs to be ready: it is ended, and started with the next use.
+    pub(super) fn kill(&self, generation: Generation) {
+        if self.0.requests.try_send(Request::Killed(generation)).is_ok() {
+            self.0.spoilt.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The connection, if a call may be sent on it: not while it is about to be ended for another call's sake.
+    pub(super) fn usable(&self, status: &Status) -> Option<Live> {
+        status.live.clone().filter(|live| live.generation > self.0.spoilt.load(Ordering::Acquire))
     }
 
     /// Somebody wants a new connection.
@@ -210,8 +241,35 @@ impl Supervised {
         self.0.asking.clone()
     }
 
+    /// What hears another connection of the same server, and how many questions of that one wait for a person. A
+    /// list that has changed is read again on the supervised one.
+    pub(super) fn ear(&self) -> (Arc<dyn Handler>, watch::Receiver<usize>) {
+        let (asking, asked) = watch::channel(0);
+        let (slug, face) = (Arc::clone(&self.0.slug), self.0.face.clone());
+        (Arc::new(Listener { slug, requests: self.0.requests.downgrade(), face, asking }), asked)
+    }
+
     /// Who uses it.
     pub(super) fn usage(&self) -> &Arc<Usage> {
         &self.0.usage
     }
+}
+
+/// A connection that nobody supervises, introduced and listed once.
+pub(super) async fn connect(
+    settings: &Settings,
+    handler: Arc<dyn Handler>,
+    logger: Logger,
+) -> Result<Session, Cause> {
+    work::connect(settings, handler, logger).await.map(|(session, _)| session)
+}
+
+/// Whether no repetition cures it.
+pub(super) fn lasts(cause: &Cause) -> bool {
+    work::lasting(cause).is_some()
+}
+
+/// In [0, 1), for the lengthening of delays.
+pub(super) fn dice() -> f64 {
+    work::dice()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Caller, Rounds};
 use crate::domain::audit::Principal;
+use crate::domain::face::SessionId;
 use crate::domain::tool::Listed;
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
@@ -278,7 +279,11 @@ impl Session {
             id,
             tool: call.name,
             arguments: call.arguments,
-            caller: Caller { principal: peer.principal, revision: peer.revision.date },
+            caller: Caller {
+                principal: peer.principal,
+                revision: peer.revision.date,
+                session: SessionId::default(),
+            },
             progress: None,
             answer: Answering { identity: Arc::clone(&self.identity), revision: peer.revision, method },
         }
