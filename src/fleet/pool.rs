@@ -7,6 +7,7 @@
 
 mod shelf;
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -108,14 +109,12 @@ impl Pool {
             Err(answered) => answered,
         };
         self.inner.changed.notify_one();
-        match timeout_at(until, answered).await {
-            Ok(answer) => answer.unwrap_or(Err(Refused::Over)),
-            Err(_) => {
-                // The keeper forgets this caller, and what was begun for it.
-                self.inner.changed.notify_one();
-                Err(self.inner.shelf().waited_in_vain())
-            }
+        if let Ok(answer) = timeout_at(until, answered).await {
+            return answer.unwrap_or(Err(Refused::Over));
         }
+        // The keeper forgets this caller.
+        self.inner.changed.notify_one();
+        Err(self.inner.shelf().waited_in_vain())
     }
 
     /// Ends every connection; returns when nothing of them is left. Calls under way are told so.
@@ -140,15 +139,14 @@ impl Inner {
     }
 
     /// A connection at once, or the place where one will come.
-    #[expect(clippy::type_complexity, reason = "both halves are said in its words")]
     fn ask(self: &Arc<Self>) -> Result<Result<Held, Refused>, oneshot::Receiver<Result<Held, Refused>>> {
         loop {
-            let mut shelf = self.shelf();
+            let mut stock = self.shelf();
             if self.stop.is_cancelled() {
                 return Ok(Err(Refused::Over));
             }
-            if let Some(instance) = shelf.take() {
-                drop(shelf);
+            if let Some(instance) = stock.take() {
+                drop(stock);
                 let held = self.held(instance);
                 if held.instance.as_ref().is_some_and(|instance| self.is_fit(instance)) {
                     self.changed.notify_one();
@@ -156,11 +154,11 @@ impl Inner {
                 }
                 continue;
             }
-            if let Some(refused) = shelf.refusal() {
+            if let Some(refused) = stock.refusal() {
                 return Ok(Err(refused));
             }
             let (answer, answered) = oneshot::channel();
-            shelf.callers.push_back(answer);
+            stock.callers.push_back(answer);
             return Err(answered);
         }
     }
@@ -173,15 +171,15 @@ impl Inner {
     fn deliver(self: &Arc<Self>, mut instance: Instance) {
         loop {
             let caller = {
-                let mut shelf = self.shelf();
-                let Some(caller) = shelf.callers.pop_front() else {
-                    if self.stop.is_cancelled() || shelf.idle.len() >= self.bounds.size {
+                let mut stock = self.shelf();
+                let Some(caller) = stock.callers.pop_front() else {
+                    if self.stop.is_cancelled() || stock.idle.len() >= self.bounds.size {
                         break;
                     }
-                    shelf.idle.push_back(instance);
+                    stock.idle.push_back(instance);
                     return;
                 };
-                shelf.counts.held += 1;
+                stock.counts.held += 1;
                 caller
             };
             // Outside the lock: what comes back is taken apart, and what is dropped locks the shelf.
@@ -222,10 +220,10 @@ impl Inner {
     fn tidy(self: &Arc<Self>, starts: &mut Starts) {
         let is_at_rest = self.scout.status().borrow().state.is_at_rest();
         let unfit = {
-            let mut shelf = self.shelf();
-            shelf.callers.retain(|caller| !caller.is_closed());
+            let mut stock = self.shelf();
+            stock.callers.retain(|caller| !caller.is_closed());
             let keeps = |instance: &Instance| !is_at_rest && self.is_fit(instance);
-            shelf.take_unless(keeps)
+            stock.take_unless(keeps)
         };
         for instance in unfit {
             if let Some(cause) = instance.has_ended() {
@@ -235,7 +233,7 @@ impl Inner {
             self.retire(instance);
         }
         let serves = self.scout.status().borrow().state.serves();
-        let count = self.shelf().to_start(&self.bounds, serves, Instant::now());
+        let count = self.shelf().begin(&self.bounds, serves, Instant::now());
         for _ in 0..count {
             starts.push(Box::pin(start(Arc::clone(self))));
         }
@@ -247,14 +245,14 @@ impl Inner {
         self.logger.warn(format_args!("[mcp:{name}] a process for calls: {cause}"));
         let restart = &self.settings.policy.restart;
         let why: Arc<str> = clip(&cause.to_string()).into();
-        let mut shelf = self.shelf();
-        shelf.attempts = shelf.attempts.saturating_add(1);
-        let attempt = shelf.attempts;
+        let mut stock = self.shelf();
+        stock.attempts = stock.attempts.saturating_add(1);
+        let attempt = stock.attempts;
         let delay = restart.delay(attempt, dice());
-        shelf.has_trouble(Arc::clone(&why), Instant::now(), delay);
+        stock.has_trouble(Arc::clone(&why), Instant::now(), delay);
         let gives_up = lasts(cause) || !restart.allows(attempt);
-        let callers = if gives_up { std::mem::take(&mut shelf.callers) } else { Default::default() };
-        drop(shelf);
+        let callers = if gives_up { std::mem::take(&mut stock.callers) } else { VecDeque::new() };
+        drop(stock);
         if gives_up {
             // The scout meets the same, and says how the server is; until it serves again nobody is started.
             self.scout.distrust(self.scout.status().borrow().state.generation);
@@ -266,9 +264,9 @@ impl Inner {
 
     /// When to look again, though nothing happens.
     fn next_look(&self) -> Option<Instant> {
-        let shelf = self.shelf();
-        let oldest = shelf.idle.iter().map(|instance| instance.born + self.bounds.max_age).min();
-        let retry = shelf.trouble.as_ref().map(Trouble::until).filter(|until| *until > Instant::now());
+        let stock = self.shelf();
+        let oldest = stock.idle.iter().map(|instance| instance.born + self.bounds.max_age).min();
+        let retry = stock.trouble.as_ref().map(Trouble::until).filter(|until| *until > Instant::now());
         oldest.into_iter().chain(retry).min()
     }
 }
@@ -308,9 +306,9 @@ async fn keep(pool: Arc<Inner>) {
     pool.stop.cancel();
     drop(starts);
     let (idle, callers) = {
-        let mut shelf = pool.shelf();
-        shelf.counts.starting = 0;
-        (std::mem::take(&mut shelf.idle), std::mem::take(&mut shelf.callers))
+        let mut stock = pool.shelf();
+        stock.counts.starting = 0;
+        (std::mem::take(&mut stock.idle), std::mem::take(&mut stock.callers))
     };
     for instance in idle {
         pool.retire(instance);
@@ -370,10 +368,10 @@ impl Held {
     pub(super) fn give_back(mut self) {
         let Some(mut instance) = self.instance.take() else { return };
         {
-            let mut shelf = self.pool.shelf();
-            shelf.counts.held -= 1;
+            let mut stock = self.pool.shelf();
+            stock.counts.held -= 1;
             // Whoever serves calls has started well.
-            shelf.attempts = 0;
+            stock.attempts = 0;
         }
         instance.uses += 1;
         if instance.uses < self.pool.bounds.max_uses && self.pool.is_fit(&instance) {

@@ -220,14 +220,7 @@ impl Ship {
                 }
             }
         };
-        let request = async {
-            tokio::select! {
-                biased;
-                answer = request => answer,
-                () = hand.over() => Err(Cause::Closed),
-            }
-        };
-        match self.drive(request, calling, hand.asking(), &mut said, deadline).await {
+        match self.drive(request, calling, &hand, &mut said, deadline).await {
             None => Err(self.for_good(cancelled(false))),
             Some(Ok(result)) => {
                 hand.ended_well(&result);
@@ -249,11 +242,12 @@ impl Ship {
         &self,
         request: impl Future<Output = Result<Bytes, Cause>>,
         calling: &Calling<'_>,
-        mut asking: watch::Receiver<usize>,
+        hand: &Hand,
         noticed: &mut Option<mpsc::Receiver<Notice>>,
         deadline: &mut Deadline,
     ) -> Option<Result<Bytes, Cause>> {
         let mut request = std::pin::pin!(request);
+        let mut asking = hand.asking();
         let pass_on = |notice: Notice| calling.notices.as_ref().map(|listener| listener.try_send(notice));
         let answer = loop {
             let now = self.clock.now();
@@ -270,6 +264,7 @@ impl Ship {
                     let _ = pass_on(notice);
                 }
                 answer = &mut request => break answer,
+                () = hand.over() => break Err(Cause::Closed),
                 Ok(()) = asking.changed() => {}
                 () = sleep(left) => break Err(Cause::TimedOut(deadline.limit())),
             }

@@ -227,6 +227,36 @@ async fn a_blocked_scout_refuses_calls() {
     assert_eq!(crowd.opened(), before);
 }
 
+/// PR-6, SB-4: when nobody has used the server for so long that it rests, nothing of it waits; the next call finds it
+/// as before.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_while_the_server_rests() {
+    let (scout, crowd, mut member) = lent(bounds(2, 1));
+    member.settings.idle_close = Some(secs(60));
+    let fleet = fleet(vec![member]);
+    fleet.listed(TOOLS.len()).await;
+    crowd.settles_at(2).await;
+    tokio::time::advance(secs(61)).await;
+    crowd.settles_at(0).await;
+    fleet.state_is("s", "idle").await;
+    assert_eq!(crowd.opened(), 2, "nothing was started meanwhile");
+    who(&fleet).await;
+    crowd.settles_at(2).await;
+    assert_eq!(scout.opened(), 2);
+}
+
+/// SB-4: when the scout was started again, calls get processes that were started after it.
+#[tokio::test(start_paused = true)]
+async fn a_restart_replaces_those_that_wait() {
+    let (scout, crowd, fleet) = lending(bounds(2, 1)).await;
+    scout.cut();
+    crowd.ends(1).await;
+    crowd.ends(2).await;
+    crowd.settles_at(2).await;
+    assert!(who(&fleet).await > 2);
+    assert_eq!(scout.opened(), 2);
+}
+
 /// SB-9, PR-15: closing ends those that wait, those on their way, and the calls that have one; whoever comes after
 /// is told.
 #[tokio::test(start_paused = true)]

@@ -82,7 +82,7 @@ impl<I, C> Shelf<I, C> {
 
     /// How many to start now, counted as started. While the server as a whole is not well (`serves`), only for
     /// callers that wait; while starts fail, one at a time and not before its time.
-    pub(super) fn to_start(&mut self, bounds: &Bounds, serves: bool, now: Instant) -> usize {
+    pub(super) fn begin(&mut self, bounds: &Bounds, serves: bool, now: Instant) -> usize {
         let Counts { starting, held, ending } = self.counts;
         // Those that serve several calls come back.
         let coming_back = if bounds.max_uses > 1 { held } else { 0 };
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn bounds(size: usize, max_uses: u32) -> Bounds {
-        Bounds { size, max_age: Duration::from_secs(300), max_uses }
+        Bounds { size, max_age: Duration::from_mins(5), max_uses }
     }
 
     fn shelf(idle: usize, callers: usize, counts: Counts) -> Shelf<(), ()> {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn starts(shelf: &mut Shelf<(), ()>, bounds: &Bounds, serves: bool) -> usize {
-        shelf.to_start(bounds, serves, Instant::now())
+        shelf.begin(bounds, serves, Instant::now())
     }
 
     /// SB-4: a pool fills up to its size, and for who waits beyond it; what is on its way counts.

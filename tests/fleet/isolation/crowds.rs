@@ -127,6 +127,7 @@ fn the_configuration_decides_how_long_a_process_lives() {
     assert_ne!(one, other);
     let [one, other] = [(); 2].map(|()| who(&ask(&mut colibri, "session__who")).expect("it answers"));
     assert_eq!(one, other);
+    assert_eq!(who(&ask(&mut colibri, "session__leak")).as_ref(), Some(&one), "nobody has limited this one");
     for tool in ["call__leak", "call__crash", "session__crash"] {
         let crashed = ask(&mut colibri, tool);
         assert_eq!(

@@ -1,5 +1,5 @@
 /* A small MCP server whose tools end well, crash, hang, or take memory without end. It starts fast, says who it is
- * with a word that no other process says, and lives no longer than a minute. */
+ * with a word that no other process says, and lives for a minute. */
 
 #define _GNU_SOURCE
 #include <signal.h>
@@ -12,8 +12,12 @@
 
 #define LINE_MAX_BYTES 65536
 #define MB ((size_t)1 << 20)
-/* Far above any limit of the stories. */
-#define LEAK_MAX_MB 512
+/* Above the limits of those stories that mean it, below what a process has by default. */
+#define LEAK_MAX_MB 96
+/* Nobody lives longer than this, even if everything else fails; 0 is for ever. */
+#ifndef LIFETIME_SECONDS
+#define LIFETIME_SECONDS 60
+#endif
 
 static int calls(const char *line, const char *tool) {
     char word[64];
@@ -36,7 +40,7 @@ int main(void) {
     static char line[LINE_MAX_BYTES];
     unsigned long long me;
     if (getrandom(&me, sizeof me, 0) != sizeof me) return 1;
-    alarm(60);
+    alarm(LIFETIME_SECONDS);
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         char *id = strstr(line, "\"id\":");
