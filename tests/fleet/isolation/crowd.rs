@@ -97,13 +97,14 @@ impl Crowd {
             }
             tokio::task::yield_now().await;
         }
-        for _ in 0..100_000 {
+        for _ in 0..2_000 {
             if is_so(&self.state()) {
                 return;
             }
-            tokio::time::advance(Duration::from_millis(1)).await;
+            tokio::time::advance(Duration::from_millis(10)).await;
         }
-        panic!("{:?} are there of {}", self.state().alive.keys(), self.state().opened);
+        let state = self.state();
+        panic!("{:?} are there of {}", state.alive.keys(), state.opened);
     }
 
     async fn serve(self, mut received: mpsc::Receiver<Bytes>, send: mpsc::Sender<Bytes>, number: u64) {
