@@ -4,6 +4,7 @@ mod asks;
 mod changes;
 mod children;
 mod deadlines;
+mod isolation;
 mod news;
 mod offers;
 mod operate;

@@ -14,3 +14,5 @@ mod reach;
 mod runtimes;
 mod support;
 mod users;
+
+pub(crate) use support::compiled;

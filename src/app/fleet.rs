@@ -6,8 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::config::{
-    self, Config, HealthProbe, Isolation, Loaded, Queue, RestartPreset, SandboxLevel, Secret, Server,
-    ServerConfig, State, Strictness,
+    self, Config, Isolation, Loaded, Queue, RestartPreset, Secret, Server, ServerConfig, State, Strictness,
 };
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
@@ -22,15 +21,15 @@ use crate::domain::queue::Bounds;
 use crate::fleet::bus::Bus;
 use crate::fleet::credentials::Credentials;
 use crate::fleet::oauth::Absent;
-use crate::fleet::roster::{Common, Fleet, Member, Plan, Registry, Start, Terms, ToolSettings};
-use crate::fleet::supervisor::{Probe, Settings};
+use crate::fleet::roster::{Common, Fleet, Lives, Member, Plan, Registry, Start, Terms, ToolSettings};
 use crate::mcp::request::Client;
 use crate::serve::Front;
 use crate::store::{LedgerChronicle, Store};
 
 use super::confine::policy_for;
+use super::lives::{Maker, lending, scouts};
 use super::oauth::oauth;
-use super::reach::{Families, key, opener};
+use super::reach::Families;
 use super::server::Berth;
 
 /// States of servers that are configured and not used.
@@ -164,39 +163,33 @@ impl Yard {
                 "{promise} is not built yet, and colibri does not promise what it cannot hold"
             ));
         }
-        let credentials = credentials(server, configured, &loaded.config, &self.logger);
-        let confined = policy_for(server, configured, loaded)?;
-        let opener = opener(configured, credentials, confined).map_err(|cause| cause.to_string())?;
         let client = Client {
             name: "colibri".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: serde_json::json!({}),
         };
-        let settings = Settings {
+        let maker = Maker {
             name: server.name.as_str().into(),
             slug: server.slug.as_str().into(),
-            opener,
-            policy: life_of(configured),
-            probe: match configured.health_probe {
-                HealthProbe::Ping => Probe::Ping,
-                HealthProbe::ListTools => Probe::ListTools,
-            },
-            probe_timeout: configured.probe_timeout.duration(),
-            connect_timeout: configured.connect_timeout.duration(),
-            idle_close: Some(configured.idle_close.duration()),
+            configured: Arc::new(configured.clone()),
+            credentials: credentials(server, configured, &loaded.config, &self.logger),
             client: Arc::new(client),
-            memory: Some(Arc::new(Families::new(self.store.clone(), configured))),
-            key: Some(key(configured)),
-            is_unconfined: configured.command.is_some() && configured.sandbox.level == SandboxLevel::Off,
-            pin_enforced: configured.pin == Strictness::Enforce,
-            face: Some(Arc::new(self.front.clone())),
+            memory: Arc::new(Families::new(self.store.clone(), configured)),
+            face: Arc::new(self.front.clone()),
+        };
+        let settings = maker.settings(scouts(policy_for(server, configured, loaded)?, configured));
+        let settings = settings.map_err(|cause| cause.to_string())?;
+        let lives = match configured.isolation {
+            Isolation::Shared => Lives::Used,
+            Isolation::Session => Lives::Session(maker.recipe(policy_for(server, configured, loaded)?)?),
+            Isolation::Call => Lives::Call(lending(&maker, server, configured, loaded)?),
         };
         let identity = configured.identity(&self.key).in_memory();
-        Ok(Member { identity, settings, terms: terms(configured)? })
+        Ok(Member { identity, settings, terms: terms(configured, lives)? })
     }
 }
 
-fn terms(configured: &ServerConfig) -> Result<Terms, String> {
+fn terms(configured: &ServerConfig, lives: Lives) -> Result<Terms, String> {
     let filter = Filter::new(&configured.tools_allowed, &configured.tools_denied);
     let tools = configured.tools.iter().map(|(tool, set)| {
         let settings = ToolSettings {
@@ -215,6 +208,7 @@ fn terms(configured: &ServerConfig) -> Result<Terms, String> {
         },
         shared: configured.shared,
         required: configured.required,
+        lives,
         timeout: configured.timeout.duration(),
         max_total_timeout: configured.max_total_timeout.duration(),
         acquire_timeout: configured.acquire_timeout.duration(),
@@ -226,7 +220,10 @@ fn terms(configured: &ServerConfig) -> Result<Terms, String> {
 
 /// What an entry asks for and nobody would do: leaving it out in silence would be a lie.
 fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
-    let asked = [(configured.isolation != Isolation::Shared, "`isolation` other than `shared`")];
+    let asked = [(
+        configured.isolation == Isolation::Call && configured.url.is_some(),
+        "`isolation: \"call\"` with a `url`",
+    )];
     asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))
 }
 
@@ -243,7 +240,7 @@ fn credentials(
     signed_in.ok().map(|signed_in| Arc::new(signed_in) as Arc<dyn Credentials>)
 }
 
-fn life_of(configured: &ServerConfig) -> Policy {
+pub(super) fn life_of(configured: &ServerConfig) -> Policy {
     let set = &configured.restart;
     let preset = match set.preset {
         RestartPreset::Default => Restart::preset_default(),

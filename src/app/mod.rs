@@ -7,6 +7,7 @@ mod clock;
 mod confine;
 mod fleet;
 mod handlers;
+mod lives;
 mod oauth;
 pub mod operator;
 mod reach;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Calls, Parts};
 use crate::domain::audit::{AuditSink, AuditTrouble, NoAudit, OnExitFailure};
 use crate::domain::clock::Clock;
+use crate::domain::face::SessionId;
 use crate::domain::health::ServerFacts;
 use crate::domain::log::{Level, Logger, visible};
 use crate::domain::mode::Mode;
@@ -425,7 +426,7 @@ impl Server {
         if let Some(fleet) = &fleet {
             let _ = tokio::time::timeout(RECALL_WITHIN, fleet.recalled()).await;
         }
-        let attached = fleet.as_ref().map(Fleet::attach);
+        let attached = fleet.as_ref().map(|fleet| fleet.attach(SessionId::default()));
         Ok(tokio::spawn(async move {
             let ended = serving.await;
             drop(attached);

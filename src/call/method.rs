@@ -191,12 +191,12 @@ impl Path {
         place: &Place,
         enter: &Enter,
     ) -> Ended {
-        let Call { id, arrived, notices, cancel, .. } = call;
+        let Call { id, arrived, notices, cancel, caller, .. } = call;
         let params = asked.params(&enter.arguments, &place.own);
         // The protocol repeats in a header what is read or got, and nothing of the others.
         let name = matches!(method, Method::Read | Method::Prompt).then_some(&*place.own);
         let what = What::Other { server: &place.server, method: method.name(), params: &params, name };
-        let calling = Calling { id, arrived, what, notices, cancel, rounds: None };
+        let calling = Calling { id, arrived, what, notices, cancel, rounds: None, session: caller.session };
         match contain::contain(servers.fleet.call(calling)).await {
             Ok(Ok(result)) => answered(result, &servers.fleet.name_of(&place.server)),
             Ok(Err(failure)) => failed(failure),

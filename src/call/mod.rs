@@ -25,6 +25,7 @@ use crate::domain::audit::{
     AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, OnExitFailure, Outcome, Principal,
 };
 use crate::domain::clock::{Clock, Moment};
+use crate::domain::face::SessionId;
 use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
 use crate::domain::mode::Mode;
@@ -76,6 +77,8 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     /// The protocol revision, by its date.
     pub revision: &'static str,
+    /// In which session.
+    pub session: SessionId,
 }
 
 /// What a client of the newer family says with a call.
@@ -271,7 +274,8 @@ impl Calls {
             return path.run_method(servers, call, method).await;
         }
         if let Some((servers, found)) = path.proxied(&call).await {
-            return path.run_proxied(servers, call, found).await;
+            // On the heap: a call of colibri's own is not to carry what only a server's needs.
+            return Box::pin(path.run_proxied(servers, call, found)).await;
         }
         let enter = call.enter();
         let seat = match path.admit(&call.tool, call.hidden) {
@@ -330,7 +334,7 @@ impl Call {
     /// The call as the record sees it. Absent arguments are an empty object.
     fn enter(&self) -> Enter {
         let arguments = self.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
-        let Caller { principal, revision } = &self.caller;
+        let Caller { principal, revision, .. } = &self.caller;
         Enter::new(self.id, Arc::clone(&self.tool), arguments, Arc::clone(principal), revision, self.arrived)
     }
 }

@@ -153,13 +153,13 @@ impl Path {
         tool: &Arc<Proxied>,
         enter: &Enter,
     ) -> Ended {
-        let Call { id, arrived, notices, cancel, rounds, .. } = call;
+        let Call { id, arrived, notices, cancel, rounds, caller, .. } = call;
         let what = What::Tool { tool, arguments: &enter.arguments };
         let rounds = rounds.as_ref().map(|rounds| fleet::roster::Rounds {
             capabilities: &rounds.capabilities,
             given: rounds.given.as_deref(),
         });
-        let calling = Calling { id, arrived, what, notices, cancel, rounds };
+        let calling = Calling { id, arrived, session: caller.session, what, notices, cancel, rounds };
         let outcome = match contain::contain(servers.fleet.call(calling)).await {
             Ok(outcome) => outcome,
             Err(panicked) => {

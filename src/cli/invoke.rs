@@ -13,6 +13,7 @@ use crate::app;
 use crate::call::{Call, Caller, Calls, Reply};
 use crate::config::os_user;
 use crate::domain::audit::Principal;
+use crate::domain::face::SessionId;
 
 use super::Session;
 use super::fault::{Exit, Fault};
@@ -46,7 +47,8 @@ pub(super) fn at_desk<T>(
     block_on(async {
         let (calls, closing) = app::calls(&loaded.config, &logger).await?;
         let principal = Arc::new(Principal { client: client.to_owned(), user: os_user() });
-        let desk = Desk { calls, caller: Caller { principal, revision: REVISION } };
+        let caller = Caller { principal, revision: REVISION, session: SessionId::default() };
+        let desk = Desk { calls, caller };
         let done = work(&desk).await;
         closing.close().await;
         done

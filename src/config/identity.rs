@@ -73,6 +73,7 @@ fn laid_open(config: &ServerConfig) -> Value {
         start,
         shared,
         isolation,
+        pool,
         health_probe,
         queue,
         timeout,
@@ -96,7 +97,18 @@ fn laid_open(config: &ServerConfig) -> Value {
     json!([
         [transport, value(command), args.iter().map(Expanded::value).collect::<Vec<_>>()],
         [secrets(env), value(env_file), value(cwd), value(url), secrets(headers), signing_in(oauth)],
-        [tools_allowed, tools_denied, disabled, required, start, shared, isolation, health_probe, queue],
+        [
+            tools_allowed,
+            tools_denied,
+            disabled,
+            required,
+            start,
+            shared,
+            isolation,
+            pool,
+            health_probe,
+            queue
+        ],
         [timeout, max_total_timeout, connect_timeout, acquire_timeout, idle_close],
         [probe_interval, probe_timeout, pin, validate_output, restart, sandbox, limits, tools],
     ])

@@ -49,8 +49,8 @@ pub use schema::schema;
 pub use secret::{Expanded, Secret};
 pub use server::{
     Exponential, Filesystem, HealthProbe, Isolation, Network, NetworkDomains, NetworkWhole, OAuthConfig,
-    OAuthGrant, Restart, RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start, Strictness,
-    ToolConfig, Transport,
+    OAuthGrant, Pool, Restart, RestartPreset, Sandbox, SandboxLevel, ServerConfig, ServerLimits, Start,
+    Strictness, ToolConfig, Transport,
 };
 pub use servers::{Server, State};
 pub use trust::{Standing, TrustRecord, TrustedFile, command_for};

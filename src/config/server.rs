@@ -54,6 +54,8 @@ pub struct ServerConfig {
     pub shared: bool,
     /// How long one process lives.
     pub isolation: Isolation,
+    /// The processes that wait for calls, in `call` isolation.
+    pub pool: Pool,
     /// How to find out whether it is well.
     pub health_probe: HealthProbe,
     /// The queue of its calls: `default`, or one that `queues` defines.
@@ -110,6 +112,7 @@ impl Default for ServerConfig {
             start: Start::default(),
             shared: true,
             isolation: Isolation::default(),
+            pool: Pool::default(),
             health_probe: HealthProbe::default(),
             queue: "default".to_owned(),
             timeout: Millis(30_000),
@@ -209,6 +212,27 @@ pub enum Isolation {
     Session,
     /// As long as one call.
     Call,
+}
+
+/// Processes that are started before they are needed, for `call` isolation. One more is there in any case: it lists
+/// the tools and tells how the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Pool {
+    /// How many wait; 0 starts each with its call.
+    #[schemars(range(max = 32))]
+    pub size: u32,
+    /// How long one waits before it is replaced.
+    pub max_age: Millis,
+    /// How many calls one serves, as long as they end well.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_uses: u32,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { size: 2, max_age: Millis(300_000), max_uses: 1 }
+    }
 }
 
 /// How to find out whether a server is well.

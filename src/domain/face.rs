@@ -8,6 +8,11 @@ use serde_json::Value;
 
 use super::audit::Pending;
 
+/// One client's session with colibri. On stdin and stdout there is one, the default; a face that serves many gives
+/// each a number of its own and never the same again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
 /// Whoever is served.
 pub trait Face: Send + Sync + 'static {
     /// What the client can do for servers, as the `capabilities` it sent; returns once a client has said so.

@@ -4,9 +4,8 @@
 //! configuration no longer has.
 //! Must not know: how a call is validated or put on record, or who asked for it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,16 +19,15 @@ use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
 use crate::domain::clock::Clock;
 use crate::domain::event::{News, summary};
+use crate::domain::face::SessionId;
 use crate::domain::health::ServerFacts;
 use crate::domain::life::Phase;
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
-use crate::domain::merkle::Hash;
 use crate::domain::names::{Naming, split};
 use crate::domain::nearest::nearest;
 use crate::domain::offer::Changes;
 use crate::domain::provider::{ProviderError, Rule};
-use crate::domain::queue::Bounds;
 
 use super::bus::Bus;
 use super::catalog::{Catalog, Compiler, Proxied};
@@ -39,8 +37,11 @@ use super::scribe::Scribe;
 use super::supervisor::{Clients, Status, Supervised, Surroundings};
 use super::tally::Tally;
 
-pub use super::ship::{Calling, Failed, Member, Rounds, Start, Terms, ToolSettings, What};
+pub use super::plan::{Plan, Registry, Summary};
+pub use super::ship::{Calling, Failed, Rounds, What};
+pub use super::terms::{Apart, Bounds as PoolBounds, Lending, Lives, Member, Start, Terms, ToolSettings};
 
+use super::crew::Crew;
 use super::ship::Ship;
 
 /// How long a list that has just come takes to reach the catalog, at most.
@@ -78,52 +79,10 @@ pub struct Common {
     pub masks: Arc<Masks>,
 }
 
-/// What a configuration asks of a fleet.
-#[derive(Default)]
-pub struct Plan {
-    /// The servers, in the order of the configuration.
-    pub members: Vec<Member>,
-    /// Slugs of servers that stay as they are, if they are there: their new entries cannot be used.
-    pub kept: Vec<Arc<str>>,
-    /// Servers that are configured and not used, as people should see them.
-    pub absent: Vec<ServerFacts>,
-    /// The bounds of the queues, by name.
-    pub queues: BTreeMap<Arc<str>, Bounds>,
-}
-
-/// What a new plan changed, by the names of the servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Summary {
-    /// New ones.
-    pub added: Vec<String>,
-    /// Those with another configuration.
-    pub changed: Vec<String>,
-    /// Those that are gone.
-    pub removed: Vec<String>,
-    /// How many are as they were.
-    pub unchanged: usize,
-}
-
-impl Summary {
-    /// For people.
-    pub fn told(&self) -> Vec<String> {
-        let kinds = [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)];
-        let told = kinds.iter().filter(|(_, names)| !names.is_empty());
-        let mut told: Vec<String> =
-            told.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
-        told.push(format!("unchanged: {}", self.unchanged));
-        told
-    }
-}
-
 struct Changed {
     gone: Vec<Arc<Ship>>,
     summary: Summary,
 }
-
-/// Connections by effective configuration, so that nobody starts the same server twice.
-#[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<BTreeMap<Hash, Supervised>>>);
 
 /// A cheap handle to all servers.
 #[derive(Clone)]
@@ -175,12 +134,22 @@ pub enum Found {
     Stranger,
 }
 
-/// A client that is connected: servers that start with colibri stay up for it.
-pub struct Attached(Arc<Clients>);
+/// A client's session that is connected: servers that start with colibri stay up for it, and what they keep for it
+/// alone ends with it.
+pub struct Attached {
+    session: SessionId,
+    clients: Arc<Clients>,
+    fleet: Weak<Inner>,
+}
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.0.leave();
+        self.clients.leave();
+        let Some(fleet) = self.fleet.upgrade() else { return };
+        let ships = Arc::clone(&fleet.ships.borrow());
+        for ship in &ships.list {
+            ship.crew.left(self.session);
+        }
     }
 }
 
@@ -276,18 +245,22 @@ impl Fleet {
     }
 
     fn launch(&self, member: Member) -> Ship {
-        let Member { identity, settings, terms } = member;
+        let Member { identity, settings, mut terms } = member;
         let Shared { surroundings, registry } = &self.0.common;
         let (name, slug) = (Arc::clone(&settings.name), Arc::clone(&settings.slug));
         let transport = settings.opener.transport();
         let held_by = (terms.start == Start::Eager).then(|| Arc::clone(&self.0.clients));
         let start = || Supervised::start(settings, surroundings.clone(), held_by);
-        let supervised = if terms.shared { registry.join(identity, start) } else { start() };
+        let lives = std::mem::take(&mut terms.lives);
+        let is_joined = terms.shared && matches!(lives, Lives::Used);
+        let supervised = if is_joined { registry.join(identity, start) } else { start() };
+        let crew = Crew::new(lives, is_joined, &supervised, surroundings);
         Ship {
             name,
             slug,
             identity,
             supervised,
+            crew,
             terms,
             tally: Tally::default(),
             transport,
@@ -299,10 +272,10 @@ impl Fleet {
         }
     }
 
-    /// A client is there, until this is dropped.
-    pub fn attach(&self) -> Attached {
+    /// A client's session is there, until this is dropped.
+    pub fn attach(&self, session: SessionId) -> Attached {
         self.0.clients.come();
-        Attached(Arc::clone(&self.0.clients))
+        Attached { session, clients: Arc::clone(&self.0.clients), fleet: Arc::downgrade(&self.0) }
     }
 
     /// What all servers offer together; changes can be waited for.
@@ -385,7 +358,7 @@ impl Fleet {
             return Err(failed(ProviderError::PolicyDenied(Rule::Off)));
         }
         if ship.status().borrow().connects == 0 {
-            ship.acquire(Instant::now() + ship.terms.timeout).await.map_err(failed)?;
+            ship.acquire(&ship.supervised, Instant::now() + ship.terms.timeout).await.map_err(failed)?;
             // The catalog follows the list in a moment.
             let mut catalog = self.0.catalog.clone();
             let listed =
@@ -460,27 +433,13 @@ impl Fleet {
     pub async fn close(&self) {
         let _turn = self.0.changing.lock().await;
         let ships = self.0.ships.send_replace(Arc::default());
-        join_all(ships.list.iter().map(|ship| ship.supervised.leave())).await;
+        join_all(ships.list.iter().map(|ship| ship.end())).await;
         let mut catalog = self.0.catalog.clone();
         // Fails only if its keeper has ended, and then it is empty.
         let _ = catalog.wait_for(|catalog| catalog.is_empty()).await;
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
-    }
-}
-
-impl Registry {
-    /// The connection of this configuration; started, if nobody has it yet.
-    fn join(&self, identity: Hash, start: impl FnOnce() -> Supervised) -> Supervised {
-        let mut known = self.0.lock().expect("nothing panics while it holds the registry");
-        known.retain(|_, supervised| !supervised.is_over());
-        if let Some(supervised) = known.get(&identity) {
-            return supervised.join();
-        }
-        let supervised = start();
-        known.insert(identity, supervised.clone());
-        supervised
     }
 }
 
@@ -492,7 +451,7 @@ async fn retire(ship: Arc<Ship>) {
         }
     };
     let _ = timeout(DRAIN_MAX.min(ship.terms.max_total_timeout), drained).await;
-    ship.supervised.leave().await;
+    ship.end().await;
 }
 
 /// Starts them, so many at the same time. One that fails or hangs holds no other back for longer than its own

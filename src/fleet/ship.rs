@@ -4,7 +4,6 @@
 //! tried again.
 //! Must not know: how a call is validated or put on record, who asked for it, or other servers.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::audit::CallId;
 use crate::domain::clock::{Clock, Moment};
 use crate::domain::deadline::Deadline;
-use crate::domain::filter::Filter;
+use crate::domain::face::SessionId;
 use crate::domain::ledger::clip;
 use crate::domain::life::{Lasting, Outage, Phase, Then};
 use crate::domain::mask::Masks;
@@ -25,13 +24,15 @@ use crate::domain::merkle::Hash;
 use crate::domain::provider::{Canceller, Executed, ProviderError, Rule, Unavailable};
 
 use super::catalog::Proxied;
+use super::crew::{Crew, Hand};
 use super::error::{Cause, Verdict};
 use super::inbox::Notice;
 use super::queues::{Pass, Queues};
 pub use super::session::Rounds;
 use super::session::{Call, Request};
-use super::supervisor::{Live, Settings, Status, Supervised};
+use super::supervisor::{Live, Status, Supervised};
 use super::tally::Tally;
+use super::terms::{Terms, ToolSettings};
 
 /// Attempts of a call that may be repeated, and the first delay between them; doubled after.
 const ATTEMPTS: u32 = 3;
@@ -43,68 +44,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Notices of one call that its caller has not taken yet. Beyond it, some are missed.
 const NOTICES_AHEAD: usize = 32;
 
-/// One server of the fleet.
-pub struct Member {
-    /// Its effective configuration, secrets included. A member that comes again with the same is the same.
-    pub identity: Hash,
-    /// How it is supervised.
-    pub settings: Settings,
-    /// What concerns calls to it.
-    pub terms: Terms,
-}
-
-/// What concerns calls to a server.
-pub struct Terms {
-    /// Which of its tools are offered.
-    pub filter: Filter,
-    /// When it is started.
-    pub start: Start,
-    /// Whether a member with the same configuration may use the same connection.
-    pub shared: bool,
-    /// Whether colibri's start fails when this server's does.
-    pub required: bool,
-    /// How long a call may take without progress.
-    pub timeout: Duration,
-    /// How long a call may take in all.
-    pub max_total_timeout: Duration,
-    /// How long a call waits for the server to be ready.
-    pub acquire_timeout: Duration,
-    /// The queue of its calls.
-    pub queue: Arc<str>,
-    /// What differs for single tools, by their own names.
-    pub tools: BTreeMap<String, ToolSettings>,
-    /// Whether a result that does not fit its tool's output schema is refused, and not only reported.
-    pub enforce_output: bool,
-}
-
-/// When a server is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With colibri.
-    Eager,
-    /// With the first call.
-    OnUse,
-}
-
-/// What differs for one tool.
-#[derive(Clone, Debug, Default)]
-pub struct ToolSettings {
-    /// How long a call may take.
-    pub timeout: Option<Duration>,
-    /// The queue of its calls.
-    pub queue: Option<Arc<str>>,
-    /// Whether a failed call may be repeated though it may have had an effect.
-    pub retry: bool,
-    /// What clients are told about it.
-    pub instructions: Option<String>,
-}
-
 /// A member that runs.
 pub(super) struct Ship {
     pub(super) name: Arc<str>,
     pub(super) slug: Arc<str>,
     pub(super) identity: Hash,
+    /// Lists what it offers, tells how it is, and serves calls unless the crew does.
     pub(super) supervised: Supervised,
+    pub(super) crew: Crew,
     pub(super) terms: Terms,
     pub(super) tally: Tally,
     pub(super) transport: &'static str,
@@ -124,6 +71,8 @@ pub struct Calling<'a> {
     pub id: CallId,
     /// When it arrived.
     pub arrived: Moment,
+    /// In which session of a client.
+    pub session: SessionId,
     /// What is asked.
     pub what: What<'a>,
     /// Where progress and log messages go.
@@ -254,9 +203,8 @@ impl Ship {
 
     async fn attempt(&self, calling: &Calling<'_>, deadline: &mut Deadline) -> Result<Bytes, Failed> {
         let until = Instant::now() + deadline.left(self.clock.now());
-        let acquired = calling.cancel.run_until_cancelled(self.acquire(until)).await;
-        let acquired = acquired.ok_or_else(|| self.for_good(cancelled(true)))?;
-        let live = acquired.map_err(|error| self.for_good(error))?;
+        let hand = calling.cancel.run_until_cancelled(self.hand(calling, until)).await;
+        let hand = hand.ok_or_else(|| self.for_good(cancelled(true)))??;
         let longest = self.terms.max_total_timeout;
         let (notices, mut said) = match &calling.notices {
             Some(_) => Some(mpsc::channel(NOTICES_AHEAD)).unzip(),
@@ -266,23 +214,26 @@ impl Ship {
             match calling.what {
                 What::Tool { tool, arguments } => {
                     let call = Call { tool: &tool.tool, arguments, notices, rounds: calling.rounds };
-                    live.session.call_for(call, longest).await
+                    hand.session().call_for(call, longest).await
                 }
                 What::Other { method, params, name, .. } => {
                     let request = Request { params: Some(params), name, meta: None, notices };
-                    live.session.request(method, request, longest).await
+                    hand.session().request(method, request, longest).await
                 }
             }
         };
-        match self.drive(request, calling, &mut said, deadline).await {
+        match self.drive(request, calling, &hand, &mut said, deadline).await {
             None => Err(self.for_good(cancelled(false))),
-            Some(Ok(result)) => Ok(result),
+            Some(Ok(result)) => {
+                hand.ended_well(&result);
+                Ok(result)
+            }
             Some(Err(cause)) => {
                 // One that cannot be written to looks alive until it is asked.
                 if matches!(cause, Cause::TimedOut(_) | Cause::Gone(_)) {
-                    self.supervised.timed_out(live.generation);
+                    hand.timed_out(&self.crew);
                 }
-                Err(self.failed(cause, &live))
+                Err(self.failed(cause, &hand))
             }
         }
     }
@@ -293,11 +244,12 @@ impl Ship {
         &self,
         request: impl Future<Output = Result<Bytes, Cause>>,
         calling: &Calling<'_>,
+        hand: &Hand,
         noticed: &mut Option<mpsc::Receiver<Notice>>,
         deadline: &mut Deadline,
     ) -> Option<Result<Bytes, Cause>> {
         let mut request = std::pin::pin!(request);
-        let mut asking = self.supervised.asking();
+        let mut asking = hand.asking();
         let pass_on = |notice: Notice| calling.notices.as_ref().map(|listener| listener.try_send(notice));
         let answer = loop {
             let now = self.clock.now();
@@ -314,6 +266,7 @@ impl Ship {
                     let _ = pass_on(notice);
                 }
                 answer = &mut request => break answer,
+                () = hand.over() => break Err(Cause::Closed),
                 Ok(()) = asking.changed() => {}
                 () = sleep(left) => break Err(Cause::TimedOut(deadline.limit())),
             }
@@ -327,33 +280,37 @@ impl Ship {
 
     /// A connection, at once if there is one. Else the server is wanted, and waited for: not past the
     /// call's own deadline, and not at all if it has given up or somebody has just waited in vain.
-    pub(super) async fn acquire(&self, until: Instant) -> Result<Live, ProviderError> {
-        let mut status = self.supervised.status();
+    pub(super) async fn acquire(
+        &self,
+        supervised: &Supervised,
+        until: Instant,
+    ) -> Result<Live, ProviderError> {
+        let mut status = supervised.status();
         let now = Arc::clone(&status.borrow());
         // A call that is tried again must not wake a server that was turned off meanwhile.
         if self.is_off() {
             return Err(ProviderError::PolicyDenied(Rule::Off));
         }
-        if let Some(live) = &now.live {
-            return Ok(live.clone());
+        if let Some(live) = supervised.usable(&now) {
+            return Ok(live);
         }
         if may_have_been_cured(&now, self.clock.now()) {
-            self.supervised.restart("a call asks for it again").await;
+            supervised.restart("a call asks for it again").await;
         } else if self.is_waited_for_in_vain(&now) {
             return Err(self.refusal(&now));
         }
-        self.supervised.want().await;
+        supervised.want().await;
         let until = until.min(Instant::now() + self.terms.acquire_timeout);
-        let is_settled = |status: &Arc<Status>| status.live.is_some() || has_given_up(status);
+        let is_settled = |status: &Arc<Status>| supervised.usable(status).is_some() || has_given_up(status);
         let settled = timeout_at(until, status.wait_for(is_settled)).await;
         let settled = settled.map(|settled| settled.map(|status| Arc::clone(&status)));
         match settled {
-            Ok(Ok(status)) => status.live.clone().ok_or_else(|| self.refusal(&status)),
+            Ok(Ok(status)) => supervised.usable(&status).ok_or_else(|| self.refusal(&status)),
             Ok(Err(_)) => Err(ProviderError::Terminated),
             Err(_) => {
                 let status = Arc::clone(&status.borrow());
-                if let Some(live) = &status.live {
-                    return Ok(live.clone());
+                if let Some(live) = supervised.usable(&status) {
+                    return Ok(live);
                 }
                 *self.in_vain() = outage(&status).map(|outage| outage.since);
                 Err(self.refusal(&status))
@@ -373,7 +330,7 @@ impl Ship {
     }
 
     /// Exhaustive on purpose: a new cause must say here what it means to a caller.
-    fn failed(&self, cause: Cause, live: &Live) -> Failed {
+    fn failed(&self, cause: Cause, hand: &Hand) -> Failed {
         let may_go_better = cause.verdict() != Verdict::Final;
         let why: Arc<str> = clip(&self.masks.text(&cause.to_string())).into();
         let mut relayed = None;
@@ -389,16 +346,19 @@ impl Ship {
             }
             Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
             Cause::Gone(how) if self.is_child() => {
-                let last_words = live.session.connection().last_words().unwrap_or_default();
-                let limit = live.session.connection().end().and_then(|end| end.limit());
+                let connection = hand.session().connection();
+                let last_words = connection.last_words().unwrap_or_default();
+                let limit = connection.end().and_then(|end| end.limit());
                 let (how, last_words) = (self.masks.text(&how).into(), self.masks.text(&last_words).into());
                 ProviderError::Crashed { how, limit, last_words }
             }
             Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
             // Closed for good; or, below, to be opened anew, with the call on it.
-            Cause::Closed if is_ending(&self.supervised.status().borrow()) => ProviderError::Terminated,
+            Cause::Closed if self.crew.is_over() || is_ending(&self.status().borrow()) => {
+                ProviderError::Terminated
+            }
             // It was closed because nothing was in flight: this call was not.
-            Cause::Closed if self.supervised.status().borrow().state.is_at_rest() => lost(false),
+            Cause::Closed if hand.was_idle(&self.crew) => lost(false),
             Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
                 lost(true)
             }
@@ -409,13 +369,23 @@ impl Ship {
         Failed { server: Arc::clone(&self.name), error, relayed, may_go_better }
     }
 
-    fn for_good(&self, error: ProviderError) -> Failed {
+    pub(super) fn for_good(&self, error: ProviderError) -> Failed {
         Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
     }
 
     /// Whether its end is the end of a process.
     fn is_child(&self) -> bool {
         self.transport == "stdio"
+    }
+
+    /// Ends it for good, for this fleet; returns when nothing of it is left.
+    pub(super) async fn end(&self) {
+        tokio::join!(self.supervised.leave(), self.crew.close());
+    }
+
+    /// A call that got no connection, and may get one a little later.
+    pub(super) fn for_now(&self, error: ProviderError) -> Failed {
+        Failed { may_go_better: true, ..self.for_good(error) }
     }
 
     /// Whether a person turned it off.

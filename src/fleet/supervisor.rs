@@ -10,7 +10,7 @@ mod usage;
 mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -26,6 +26,8 @@ use crate::mcp::request::Client;
 
 use super::bus::Bus;
 use super::era::Memory;
+use super::error::Cause;
+use super::inbox::Handler;
 use super::link::Opener;
 use super::logbook::Logbook;
 use super::offer::Offered;
@@ -34,7 +36,7 @@ use super::session::Session;
 
 use listener::Listener;
 use task::Supervisor;
-pub(super) use usage::{Clients, Usage};
+pub(super) use usage::{Clients, Hold, Usage};
 
 /// News for a supervisor that it has not read yet. A sender that finds it full is not alone with its news.
 const REQUESTS_MAX: usize = 64;
@@ -126,6 +128,8 @@ pub struct Status {
 pub struct Supervised(Arc<Handle>);
 
 struct Handle {
+    slug: Arc<str>,
+    face: Option<Arc<dyn Face>>,
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Arc<Status>>,
     usage: Arc<Usage>,
@@ -134,11 +138,15 @@ struct Handle {
     logbook: Logbook,
     /// How many members of fleets it serves.
     members: AtomicUsize,
+    /// The last connection that no call may use any more.
+    spoilt: AtomicU64,
 }
 
 enum Request {
     Wanted,
     TimedOut(Generation),
+    Distrusted(Generation),
+    Killed(Generation),
     ListChanged,
     Restart(Arc<str>),
     Rest,
@@ -162,17 +170,28 @@ impl Supervised {
         let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
         let logbook = Logbook::new(&settings.name, Arc::clone(&surroundings.clock));
         surroundings.logger = logbook.beside(surroundings.logger);
-        let handler = Arc::new(Listener {
-            slug,
+        let ear = Listener {
+            slug: Arc::clone(&slug),
             requests: requests.downgrade(),
-            face,
+            face: face.clone(),
             asking,
             logbook: logbook.clone(),
-        });
+        };
+        let handler = Arc::new(ear);
         let supervisor = Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage));
         tokio::spawn(supervisor.run());
-        let members = AtomicUsize::new(1);
-        Self(Arc::new(Handle { requests, status, usage, asking: asked, logbook, members }))
+        let (members, spoilt) = (AtomicUsize::new(1), AtomicU64::new(0));
+        Self(Arc::new(Handle {
+            slug,
+            face,
+            requests,
+            status,
+            usage,
+            asking: asked,
+            logbook,
+            members,
+            spoilt,
+        }))
     }
 
     /// What is known of it; changes can be waited for.
@@ -190,6 +209,26 @@ impl Supervised {
     pub fn timed_out(&self, generation: Generation) {
         // Full means that it has been told of many; one probe answers for all.
         let _ = self.0.requests.try_send(Request::TimedOut(generation));
+    }
+
+    /// The same, where nobody else depends on it: it is started again, whatever a probe would say.
+    pub(super) fn distrust(&self, generation: Generation) {
+        // As above: of so many, one is about this connection.
+        if self.0.requests.try_send(Request::Distrusted(generation)).is_ok() {
+            self.0.spoilt.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The same, where nobody else needs to be ready: it is ended, and started with the next use.
+    pub(super) fn kill(&self, generation: Generation) {
+        if self.0.requests.try_send(Request::Killed(generation)).is_ok() {
+            self.0.spoilt.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The connection, if a call may be sent on it: not while it is about to be ended for another call's sake.
+    pub(super) fn usable(&self, status: &Status) -> Option<Live> {
+        status.live.clone().filter(|live| live.generation > self.0.spoilt.load(Ordering::Acquire))
     }
 
     /// Somebody wants a new connection.
@@ -246,8 +285,36 @@ impl Supervised {
         &self.0.logbook
     }
 
+    /// What hears another connection of the same server, and how many questions of that one wait for a person. A
+    /// list that has changed is read again on the supervised one.
+    pub(super) fn ear(&self) -> (Arc<dyn Handler>, watch::Receiver<usize>) {
+        let (asking, asked) = watch::channel(0);
+        let (slug, face) = (Arc::clone(&self.0.slug), self.0.face.clone());
+        let (requests, logbook) = (self.0.requests.downgrade(), self.0.logbook.clone());
+        (Arc::new(Listener { slug, requests, face, asking, logbook }), asked)
+    }
+
     /// Who uses it.
     pub(super) fn usage(&self) -> &Arc<Usage> {
         &self.0.usage
     }
+}
+
+/// A connection that nobody supervises, introduced and listed once.
+pub(super) async fn connect(
+    settings: &Settings,
+    handler: Arc<dyn Handler>,
+    logger: Logger,
+) -> Result<Session, Cause> {
+    work::connect(settings, handler, logger, None).await.map(|(session, _)| session)
+}
+
+/// Whether no repetition cures it.
+pub(super) fn lasts(cause: &Cause) -> bool {
+    work::lasting(cause).is_some()
+}
+
+/// In [0, 1), for the lengthening of delays.
+pub(super) fn dice() -> f64 {
+    work::dice()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Caller, Rounds};
 use crate::domain::audit::Principal;
+use crate::domain::face::SessionId;
 use crate::domain::offer::{Entries, Kind};
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
@@ -331,7 +332,11 @@ impl Session {
             id,
             tool: call.name,
             arguments: call.arguments,
-            caller: Caller { principal: peer.principal, revision: peer.revision.date },
+            caller: Caller {
+                principal: peer.principal,
+                revision: peer.revision.date,
+                session: SessionId::default(),
+            },
             progress,
             answer: Answering {
                 identity: Arc::clone(&self.identity),

@@ -179,6 +179,15 @@ fn a_broken_entry_disables_that_server_only() {
             r#"{"command": "x", "limits": {"memoryMb": 0}}"#,
             "`limits.memoryMb`: expected a whole number from 1 to 1048576, found 0; ",
         ),
+        (r#"{"command": "x", "pool": {"sise": 3}}"#, "unknown key `pool.sise`; did you mean `size`?"),
+        (
+            r#"{"command": "x", "pool": {"size": 33}}"#,
+            "`pool.size`: expected a whole number from 0 to 32, found 33; ",
+        ),
+        (
+            r#"{"command": "x", "pool": {"maxUses": 0}}"#,
+            "`pool.maxUses`: expected a whole number from 1 to 1000, found 0; ",
+        ),
         (
             r#"{"command": "x", "tools": {"t": {"limits": {"zzz": 1}}}}"#,
             "unknown key `tools.t.limits.zzz`; known here: ",

@@ -10,7 +10,7 @@ use crate::cli::SERVER;
 use crate::hostile::child::{Colibri, Home};
 
 /// A colibri with these servers, and a client that has begun.
-fn serving(servers: &Value) -> Colibri {
+pub(super) fn serving(servers: &Value) -> Colibri {
     let home = Home::new();
     let file = home.path().join("servers.json");
     std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).expect("a file");
@@ -22,7 +22,7 @@ fn serving(servers: &Value) -> Colibri {
 }
 
 /// The answer to a request; what is told meanwhile is let pass.
-fn ask(colibri: &mut Colibri, id: u64, method: &str, params: &Value) -> Value {
+pub(super) fn ask(colibri: &mut Colibri, id: u64, method: &str, params: &Value) -> Value {
     colibri.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
     loop {
         let answer = colibri.answer();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use colibri::domain::audit::{CallId, Pending};
 use colibri::domain::chronicle::{Chronicle, NoChronicle};
 use colibri::domain::clock::{Clock, Moment, Timestamp};
+use colibri::domain::face::SessionId;
 use colibri::domain::filter::Filter;
 use colibri::domain::health::ServerFacts;
 use colibri::domain::life::{Policy, Restart};
@@ -20,7 +21,9 @@ use colibri::fleet::error::Cause;
 use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::{Peer, pair};
 use colibri::fleet::link::{Link, Opener};
-use colibri::fleet::roster::{Calling, Common, Failed, Fleet, Member, Plan, Registry, Start, Terms, What};
+use colibri::fleet::roster::{
+    Calling, Common, Failed, Fleet, Lives, Member, Plan, Registry, Start, Terms, What,
+};
 use colibri::fleet::supervisor::{Probe, Settings};
 use colibri::mcp::request::Client;
 use serde_json::{Value, json};
@@ -343,12 +346,17 @@ impl Opener for Scripted {
 
 /// A member with the defaults of a configuration, and no jitter.
 pub(super) fn member(name: &str, server: &Scripted) -> Member {
+    member_by(name, Box::new(server.clone()))
+}
+
+/// How a server is supervised that is reached by this.
+pub(super) fn settings(name: &str, opener: Box<dyn Opener>) -> Settings {
     let restart = Restart { jitter: 0.0, ..Restart::preset_default() };
     let client = Client { name: "test".to_owned(), version: "1".to_owned(), capabilities: json!({}) };
-    let settings = Settings {
+    Settings {
         name: name.into(),
         slug: name.into(),
-        opener: Box::new(server.clone()),
+        opener,
         policy: Policy { restart, probe_interval: None },
         probe: Probe::Ping,
         probe_timeout: secs(3),
@@ -360,12 +368,18 @@ pub(super) fn member(name: &str, server: &Scripted) -> Member {
         is_unconfined: false,
         pin_enforced: false,
         face: None,
-    };
+    }
+}
+
+/// The same member, reached by this.
+pub(super) fn member_by(name: &str, opener: Box<dyn Opener>) -> Member {
+    let settings = settings(name, opener);
     let terms = Terms {
         filter: Filter::default(),
         start: Start::Eager,
         shared: true,
         required: false,
+        lives: Lives::Used,
         timeout: secs(30),
         max_total_timeout: secs(600),
         acquire_timeout: secs(60),
@@ -458,8 +472,17 @@ impl Watched {
     }
 
     pub(super) async fn call_tool(&self, tool: &Proxied, cancel: CancellationToken) -> Result<Bytes, Failed> {
+        self.call_in(SessionId::default(), tool, cancel).await
+    }
+
+    pub(super) async fn call_in(
+        &self,
+        session: SessionId,
+        tool: &Proxied,
+        cancel: CancellationToken,
+    ) -> Result<Bytes, Failed> {
         let what = What::Tool { tool, arguments: b"{}" };
         let (id, arrived) = (CallId(Uuid::nil()), self.clock.now());
-        self.fleet.call(Calling { id, arrived, what, notices: None, cancel, rounds: None }).await
+        self.fleet.call(Calling { id, arrived, session, what, notices: None, cancel, rounds: None }).await
     }
 }

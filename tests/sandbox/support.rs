@@ -35,7 +35,7 @@ impl Villain {
         let folder = disk.path().canonicalize().unwrap();
         // At most fifteen letters: the kernel keeps no more.
         let name = format!("v{}", &uuid::Uuid::now_v7().simple().to_string()[18..]);
-        fs::copy(compiled(), folder.join(&name)).unwrap();
+        fs::copy(hostile(), folder.join(&name)).unwrap();
         Self { folder, name, _disk: disk }
     }
 
@@ -165,18 +165,23 @@ pub(super) fn rounds() -> usize {
     if std::env::var_os("COLIBRI_CHECK").is_some_and(|check| check == "full") { 200 } else { 20 }
 }
 
-/// The hostile program, compiled once for all stories.
-fn compiled() -> PathBuf {
+/// The hostile program.
+fn hostile() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/hostile/hostile.c");
+    compiled(&source, "hostile")
+}
+
+/// A program in C, compiled once for all stories.
+pub(crate) fn compiled(source: &Path, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let target = folder.join("hostile");
+    let target = folder.join(name);
     let age = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
-    if age(&target).is_ok_and(|made| made > age(&source).unwrap()) {
+    if age(&target).is_ok_and(|made| made > age(source).unwrap()) {
         return target;
     }
     // Under a name of its own first: another story may be executing the old one.
-    let fresh = folder.join(format!("hostile-{}", std::process::id()));
-    let done = Command::new("cc").args(["-O1", "-o"]).arg(&fresh).arg(&source).status();
+    let fresh = folder.join(format!("{name}-{}", std::process::id()));
+    let done = Command::new("cc").args(["-O1", "-o"]).arg(&fresh).arg(source).status();
     assert!(done.is_ok_and(|status| status.success()), "needs a C compiler: apt-get install gcc libc6-dev");
     fs::rename(&fresh, &target).unwrap();
     target

@@ -9,6 +9,7 @@ use colibri::app::Server;
 use colibri::call::{Caller, Calls, Reply};
 use colibri::domain::audit::{Durability, Payloads, Principal};
 use colibri::domain::clock::{Clock, Moment, Timestamp};
+use colibri::domain::face::SessionId;
 use colibri::domain::log::Logger;
 use colibri::domain::mode::Mode;
 use colibri::store::{Closing, LedgerSink, Options, Store};
@@ -166,7 +167,7 @@ impl Desk {
 
     async fn envelope(&self, tool: &str, arguments: &Value) -> Value {
         let principal = Arc::new(Principal { client: "test".to_owned(), user: "test".to_owned() });
-        let caller = Caller { principal, revision: "test" };
+        let caller = Caller { principal, revision: "test", session: SessionId::default() };
         let arguments = Some(Bytes::from(arguments.to_string()));
         let call = self.calls.arrival(tool, arguments, caller, CancellationToken::new());
         match self.calls.run(call).await {

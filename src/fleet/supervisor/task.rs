@@ -160,6 +160,13 @@ impl Supervisor {
         match request {
             Some(Request::Wanted) => Some(Event::Wanted),
             Some(Request::TimedOut(generation)) => Some(Event::CallTimedOut(generation)),
+            Some(Request::Distrusted(generation)) => {
+                Some(Event::Lost(generation, "a call ran out of time".into()))
+            }
+            // Late news of a connection that is gone ends no other.
+            Some(Request::Killed(generation)) => {
+                (generation == self.state.generation).then_some(Event::Unused)
+            }
             Some(Request::Restart(reason)) => Some(Event::Restart(reason)),
             Some(Request::ListChanged) => {
                 self.list_is_stale = true;
@@ -270,7 +277,7 @@ impl Supervisor {
             close(old).await;
             // Never two of them at once, whatever was given up half-way.
             settings.opener.settled().await;
-            News::Connected(generation, connect(&settings, handler, logger, look).await)
+            News::Connected(generation, connect(&settings, handler, logger, Some(look)).await)
         })
     }
 

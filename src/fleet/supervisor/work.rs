@@ -43,7 +43,7 @@ pub(super) async fn connect(
     settings: &Settings,
     handler: Arc<dyn Handler>,
     logger: Logger,
-    look: Inspection,
+    look: Option<Inspection>,
 ) -> Result<(Session, Offered), Cause> {
     let client = client(settings).await;
     let until = Instant::now() + settings.connect_timeout;
@@ -51,7 +51,10 @@ pub(super) async fn connect(
     let parties = Parties { opener: opener.as_ref(), client, handler, logger, memory: memory.clone() };
     let session = introduce(parties, Era::Auto, settings.connect_timeout).await?;
     let offered = match listing::offer(&session, until.saturating_duration_since(Instant::now())).await {
-        Ok(offered) => look.at(offered).await,
+        Ok(offered) => match look {
+            Some(look) => look.at(offered).await,
+            None => Ok(offered),
+        },
         Err(cause) => Err(cause),
     };
     match offered {

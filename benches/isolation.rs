@@ -1,0 +1,215 @@
+//! What isolation costs a call: the same small server called through a fleet, shared and with a process for each call,
+//! in turns; warm, from an empty pool, and in a crowd.
+//!
+//! `cargo bench --bench isolation`
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a benchmark runs programs and tells the time"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use colibri::app::SystemClock;
+use colibri::domain::audit::CallId;
+use colibri::domain::chronicle::NoChronicle;
+use colibri::domain::clock::Clock;
+use colibri::domain::face::SessionId;
+use colibri::domain::filter::Filter;
+use colibri::domain::life::{Policy as Life, Restart};
+use colibri::domain::log::Logger;
+use colibri::domain::merkle::Hash;
+use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
+use colibri::fleet::bus::Bus;
+use colibri::fleet::link::stdio::{Children, Stdio};
+use colibri::fleet::roster::{
+    Calling, Common, Fleet, Lending, Lives, Member, Plan, PoolBounds, Registry, Start, Terms, What,
+};
+use colibri::fleet::supervisor::{Probe, Settings};
+use colibri::mcp::request::Client;
+use colibri::sandbox::{Policy, Spec, use_helper};
+use futures_util::stream::{StreamExt, iter};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Calls of each kind, in turns.
+const ROUNDS: u32 = 300;
+
+/// Between two calls that find the pool full again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Calls at the same time, in a crowd.
+const AT_ONCE: usize = 8;
+
+fn main() {
+    use_helper(env!("CARGO_BIN_EXE_colibri").into());
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled(folder.path());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(measure(&program));
+}
+
+async fn measure(program: &Path) {
+    let members = vec![
+        member("shared", program, None),
+        member("warm", program, Some(4)),
+        member("cold", program, Some(0)),
+    ];
+    let stage = Stage::start(members);
+    stage.listed(12).await;
+    let mut times: [Vec<Duration>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        for (place, name) in ["shared", "warm", "cold"].into_iter().enumerate() {
+            times[place].push(stage.call(name).await);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    println!("one call, {ROUNDS} rounds in turns; the pool has time to fill between two\n");
+    println!("| how | median | p95 | p99 | added at p95 | ratio of medians |");
+    println!("|---|---|---|---|---|---|");
+    for times in &mut times {
+        times.sort();
+    }
+    let base = [at(&times[0], 50), at(&times[0], 95)];
+    for (name, times) in ["shared", "call, warm pool", "call, empty pool"].iter().zip(&times) {
+        let (median, late) = (at(times, 50), at(times, 95));
+        println!(
+            "| {name} | {median:.2} ms | {late:.2} ms | {:.2} ms | {:.2} ms | {:.1} |",
+            at(times, 99),
+            late - base[1],
+            median / base[0]
+        );
+    }
+    let begun = Instant::now();
+    let stage_ref = &stage;
+    let calls = iter(0..ROUNDS).map(|_| async move { stage_ref.call("warm").await });
+    let mut crowded: Vec<Duration> = calls.buffer_unordered(AT_ONCE).collect().await;
+    crowded.sort();
+    let per_second = f64::from(ROUNDS) / begun.elapsed().as_secs_f64();
+    println!("\n{AT_ONCE} callers without a pause: {per_second:.0} calls a second, each in a new process;");
+    println!("median {:.2} ms, p95 {:.2} ms", at(&crowded, 50), at(&crowded, 95));
+    println!("\nDifferences count; absolute times are the machine's as much as colibri's.");
+    stage.fleet.close().await;
+}
+
+fn at(times: &[Duration], share: usize) -> f64 {
+    times[times.len() * share / 100].as_secs_f64() * 1000.0
+}
+
+struct Stage {
+    fleet: Fleet,
+    clock: Arc<dyn Clock>,
+}
+
+impl Stage {
+    fn start(members: Vec<Member>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let common = Common {
+            init_concurrency: 8,
+            naming: Naming::Prefixed,
+            name_chars_max: NAME_CHARS_DEFAULT,
+            reserved: Vec::new(),
+            clock: Arc::clone(&clock),
+            health: watch::Sender::new(Vec::new()),
+            bus: Bus::new(Arc::clone(&clock)),
+            chronicle: Arc::new(NoChronicle),
+            logger: Logger::silent(),
+            registry: Registry::default(),
+            masks: Arc::default(),
+        };
+        Self { fleet: Fleet::start(Plan { members, ..Plan::default() }, common), clock }
+    }
+
+    async fn listed(&self, count: usize) {
+        let mut catalog = self.fleet.catalog();
+        catalog.wait_for(|catalog| catalog.tools().len() == count).await.expect("the fleet is there");
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn call(&self, server: &str) -> Duration {
+        let name = format!("{server}__who");
+        let tool = self.fleet.catalog().borrow().get(&name).cloned().expect("it is listed");
+        let begun = Instant::now();
+        let calling = Calling {
+            id: CallId(Uuid::nil()),
+            arrived: self.clock.now(),
+            session: SessionId::default(),
+            what: What::Tool { tool: &tool, arguments: b"{}" },
+            notices: None,
+            cancel: CancellationToken::new(),
+            rounds: None,
+        };
+        self.fleet.call(calling).await.expect("it answers");
+        begun.elapsed()
+    }
+}
+
+/// A server with a pool of that size, or shared.
+fn member(name: &'static str, program: &Path, pool: Option<usize>) -> Member {
+    let lives = match pool {
+        None => Lives::Used,
+        Some(size) => {
+            let bounds = PoolBounds { size, max_age: Duration::from_mins(5), max_uses: 1 };
+            let program = program.to_owned();
+            let recipe = Arc::new(move || settings(name, &program));
+            Lives::Call(Lending { bounds, recipe, apart: Vec::new() })
+        }
+    };
+    let terms = Terms {
+        filter: Filter::default(),
+        start: Start::Eager,
+        shared: false,
+        required: false,
+        lives,
+        timeout: Duration::from_secs(30),
+        max_total_timeout: Duration::from_mins(10),
+        acquire_timeout: Duration::from_mins(1),
+        queue: "default".into(),
+        tools: BTreeMap::new(),
+        enforce_output: false,
+    };
+    Member { identity: Hash([0; 32]), settings: settings(name, program), terms }
+}
+
+fn settings(name: &str, program: &Path) -> Settings {
+    let spec = Spec {
+        program: program.into(),
+        arguments: Vec::new(),
+        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        directory: None,
+    };
+    let (policy, children) = (Policy::default(), Children::default());
+    let client =
+        Client { name: "bench".to_owned(), version: "1".to_owned(), capabilities: serde_json::json!({}) };
+    Settings {
+        name: name.into(),
+        slug: name.into(),
+        opener: Box::new(Stdio { spec, policy, frame_bytes_max: 4 << 20, children }),
+        policy: Life { restart: Restart::preset_default(), probe_interval: None },
+        probe: Probe::Ping,
+        probe_timeout: Duration::from_secs(3),
+        connect_timeout: Duration::from_secs(30),
+        idle_close: None,
+        client: Arc::new(client),
+        memory: None,
+        key: None,
+        is_unconfined: false,
+        pin_enforced: false,
+        face: None,
+    }
+}
+
+/// The small server of the stories, which lives for a minute at most: its alarm is left out here.
+fn compiled(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/isolated/server.c");
+    let target = folder.join("server");
+    let mut compiler = std::process::Command::new("cc");
+    let done = compiler.args(["-O1", "-DLIFETIME_SECONDS=0", "-o"]).arg(&target).arg(&source).status();
+    assert!(done.is_ok_and(|status| status.success()), "needs a C compiler: apt-get install gcc libc6-dev");
+    target
+}
