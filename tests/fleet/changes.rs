@@ -95,7 +95,7 @@ async fn nobody_uses_it_so_it_rests() {
     let mut with_us = member("eager", &eager);
     with_us.settings.idle_close = Some(secs(300));
     let fleet = planned(plan(vec![on_use, with_us]));
-    let client = fleet.fleet.attach();
+    let client = fleet.fleet.attach(colibri::domain::face::SessionId::default());
     fleet.listed(1).await;
     assert!(matches!(fleet.fleet.find("lazy__a").await, Found::Tool(_)));
     tokio::time::advance(secs(200)).await;

@@ -29,6 +29,7 @@ async fn call(fleet: &Watched, ago: Duration) -> Result<Bytes, Failed> {
         notices: Some(notices),
         cancel: CancellationToken::new(),
         rounds: None,
+        session: colibri::domain::face::SessionId::default(),
     };
     let outcome = fleet.fleet.call(calling).await;
     told.close();

@@ -202,7 +202,8 @@ fn path(members: Vec<Member>) -> (Calls, Recorder) {
 
 async fn ask(calls: &Calls, method: &str, params: &Value) -> Reply {
     let principal = Arc::new(Principal { client: "c".to_owned(), user: "u".to_owned() });
-    let caller = Caller { principal, revision: "2025-11-25" };
+    let caller =
+        Caller { principal, revision: "2025-11-25", session: colibri::domain::face::SessionId::default() };
     let arguments = Bytes::from(params.to_string());
     calls.run(calls.arrival(method, Some(arguments), caller, CancellationToken::new()).of_method()).await
 }
