@@ -33,7 +33,7 @@ use crate::domain::nearest::nearest;
 use crate::domain::offer::{Changes, Entries, Kind};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::Proxied;
-use crate::fleet::roster::{Fleet, Found};
+use crate::fleet::roster::Fleet;
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use crate::fleet::inbox::Notice;
@@ -271,10 +271,12 @@ impl Calls {
         if let Some(servers) = &path.servers
             && let Some(method) = Method::of(&call, path.seats.contains_key(&call.tool))
         {
-            return path.run_method(servers, call, method).await;
+            // On the heap, like what follows: a call of colibri's own is not to carry what only a server's needs.
+            return Box::pin(path.run_method(servers, call, method)).await;
         }
-        if let Some((servers, found)) = path.proxied(&call).await {
-            // On the heap: a call of colibri's own is not to carry what only a server's needs.
+        if let Some(servers) = path.asked(&call)
+            && let Some(found) = Box::pin(servers.found(&call)).await
+        {
             return Box::pin(path.run_proxied(servers, call, found)).await;
         }
         let enter = call.enter();
@@ -391,12 +393,9 @@ enum Refused {
 }
 
 impl Path {
-    /// What a server has of that name; colibri's own names are never a server's.
-    async fn proxied(&self, call: &Call) -> Option<(&Servers, Found)> {
-        let servers =
-            self.servers.as_ref().filter(|_| !call.hidden && !self.seats.contains_key(&call.tool))?;
-        let found = call.cancel.run_until_cancelled(servers.fleet.find(&call.tool)).await?;
-        (!matches!(found, Found::Stranger)).then_some((servers, found))
+    /// The servers, if one of them may have what is asked for; colibri's own names are never a server's.
+    fn asked(&self, call: &Call) -> Option<&Servers> {
+        self.servers.as_ref().filter(|_| !call.hidden && !self.seats.contains_key(&call.tool))
     }
 
     fn admit(&self, name: &str, hidden: bool) -> Result<&Seat, Refused> {

@@ -51,6 +51,12 @@ impl Servers {
         Self { fleet, schemas: Mutex::default(), listed: Mutex::new((Arc::default(), Arc::default())) }
     }
 
+    /// What a server has of that name; nothing if none has, or nobody wants to know any more.
+    pub(super) async fn found(&self, call: &Call) -> Option<Found> {
+        let found = call.cancel.run_until_cancelled(self.fleet.find(&call.tool)).await?;
+        (!matches!(found, Found::Stranger)).then_some(found)
+    }
+
     /// Colibri's own tools and the servers', ordered by name; made once for each catalog.
     pub(super) fn listed(&self, native: &[Definition], admits: impl Fn(&Proxied) -> bool) -> Arc<[Listed]> {
         let catalog = Arc::clone(&self.fleet.catalog().borrow());

@@ -184,6 +184,7 @@ mod tests {
             ("start", vec![json!("onUse")]),
             ("shared", vec![json!(false)]),
             ("isolation", vec![json!("call"), json!("session")]),
+            ("pool", vec![json!({ "size": 3 }), json!({ "maxUses": 9 })]),
             ("healthProbe", vec![json!("listTools")]),
             ("queue", vec![json!("x")]),
             ("timeout", vec![json!(1)]),
