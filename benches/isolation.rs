@@ -121,6 +121,7 @@ impl Stage {
             logger: Logger::silent(),
             registry: Registry::default(),
             masks: Arc::default(),
+            stopping: CancellationToken::new(),
         };
         Self { fleet: Fleet::start(Plan { members, ..Plan::default() }, common), clock }
     }

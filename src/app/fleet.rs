@@ -94,6 +94,7 @@ pub(super) fn start(
         logger: logger.clone(),
         registry: Registry::default(),
         masks,
+        stopping: berth.stopping,
     };
     Some((Fleet::start(yard.plan(loaded), common), yard))
 }

@@ -60,6 +60,8 @@ pub struct Berth {
     pub health: watch::Sender<Vec<ServerFacts>>,
     /// The client, as they reach it.
     pub front: Front,
+    /// Cancelled when colibri is told to stop.
+    pub stopping: CancellationToken,
 }
 
 type Connect = Pin<Box<dyn Future<Output = std::io::Result<Transport>> + Send>>;
@@ -400,16 +402,16 @@ impl Server {
     /// The call path alone, for who serves calls without a transport.
     pub fn into_calls(self) -> Result<Calls, StartError> {
         match self.state {
-            State::Built(plan) => {
-                plan.into_calls(self.mode, &Front::default(), &self.logger).map(|(calls, ..)| calls)
-            }
+            State::Built(plan) => plan
+                .into_calls(self.mode, &Front::default(), self.stop, &self.logger)
+                .map(|(calls, ..)| calls),
             State::Running(_) | State::Over => Err(StartError::Over),
         }
     }
 
     async fn connect(&self, plan: Plan) -> Result<JoinHandle<std::io::Result<Ended>>, StartError> {
         let front = Front::default();
-        let (calls, fleet, connect) = plan.into_calls(self.mode, &front, &self.logger)?;
+        let (calls, fleet, connect) = plan.into_calls(self.mode, &front, self.stop.clone(), &self.logger)?;
         let transport = match connect {
             Some(connect) => connect.await,
             None => Transport::stdio(),
@@ -474,12 +476,14 @@ impl Plan {
         self,
         mode: Mode,
         front: &Front,
+        stopping: CancellationToken,
         logger: &Logger,
     ) -> Result<(Calls, Option<Fleet>, Option<Connect>), StartError> {
         let Self { registry, sink, on_exit_failure, clock, trouble, admitted, servers, fleet, connect } =
             self;
         let reserved = registry.names().map(|(name, _)| name.into()).collect();
-        let berth = Berth { reserved, clock: Arc::clone(&clock), health: servers, front: front.clone() };
+        let berth =
+            Berth { reserved, clock: Arc::clone(&clock), health: servers, front: front.clone(), stopping };
         let fleet = fleet.and_then(|start| start(berth));
         let logger = logger.clone();
         let behind = fleet.clone();

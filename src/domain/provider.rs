@@ -421,7 +421,8 @@ impl Rule {
 }
 
 impl Canceller {
-    fn name(self) -> &'static str {
+    /// For machines.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
             Self::Shutdown => "shutdown",

@@ -4,8 +4,8 @@
 //! Owns: the ids, and that a request that is given up is taken back on the wire. Must not know: which
 //! link carries the frames, or what a result means.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +49,19 @@ pub struct Ask<'a> {
     pub mirrored: &'a [(String, String)],
     /// Where progress and log messages of this request go.
     pub notices: Option<mpsc::Sender<Notice>>,
+    /// Why it is given up, if it is; for the server.
+    pub reason: Option<&'a Reason>,
+}
+
+/// Why a request was given up: said once, by whoever gives it up.
+#[derive(Debug, Default)]
+pub struct Reason(OnceLock<&'static str>);
+
+impl Reason {
+    /// Says why.
+    pub fn is(&self, why: &'static str) {
+        let _ = self.0.set(why);
+    }
 }
 
 impl Connection {
@@ -68,7 +81,7 @@ impl Connection {
         let progress_token = ask.notices.is_some().then_some(id);
         let mut answered = self.0.inbox.expect(id, ask.notices)?;
         // From here on, leaving without an answer takes the request back.
-        let mut given_up = GivenUp { connection: self, id, sent: false, done: false };
+        let mut given_up = GivenUp { connection: self, id, reason: ask.reason, sent: false, done: false };
         // The protocol forbids taking this one back.
         let may_be_taken_back = method != "initialize";
         let frame = request::request(id, method, ask.params, Meta { members: ask.meta, progress_token });
@@ -93,6 +106,9 @@ impl Connection {
         };
         let outcome = timeout(deadline, exchange).await.unwrap_or(Err(Cause::TimedOut(deadline)));
         given_up.done = !matches!(outcome, Err(Cause::TimedOut(_)));
+        if let Some(reason) = ask.reason.filter(|_| !given_up.done) {
+            reason.is("timeout");
+        }
         outcome
     }
 
@@ -158,6 +174,7 @@ impl Connection {
 struct GivenUp<'c> {
     connection: &'c Connection,
     id: u64,
+    reason: Option<&'c Reason>,
     sent: bool,
     done: bool,
 }
@@ -169,9 +186,10 @@ impl Drop for GivenUp<'_> {
             return;
         }
         let (connection, id) = (self.connection.clone(), self.id);
+        let reason = self.reason.and_then(|reason| reason.0.get()).copied().unwrap_or("the caller gave up");
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let params = json!({ "requestId": id, "reason": "the caller gave up" }).to_string();
+                let params = json!({ "requestId": id, "reason": reason }).to_string();
                 let cancelled = connection.notify("notifications/cancelled", Some(params.as_bytes()));
                 let _ = timeout(WHY_WAIT, cancelled).await;
             });

@@ -12,10 +12,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::clock::Clock;
-use crate::domain::provider::{Crowded, ProviderError};
+use crate::domain::provider::{Canceller, Crowded, ProviderError};
 use crate::domain::queue::{Arrival, Bounds, Id, Queue};
-
-use super::ship::cancelled;
 
 /// All queues that are configured. A cheap handle.
 #[derive(Clone)]
@@ -109,7 +107,7 @@ impl Queues {
         let longest = until.since(now);
         let waited = cancel.run_until_cancelled(timeout(longest.min(patience), turn)).await;
         match waited {
-            None => Err(cancelled(true)),
+            None => Err(ProviderError::Cancelled { by: Canceller::Client, queued: true }),
             Some(Ok(Ok(()))) => Ok(Some(pass)),
             Some(_) if patience <= longest => Err(ProviderError::TimedOut { limit: patience }),
             Some(_) => Err(crowded(&line, Crowded::Waited)),

@@ -77,6 +77,8 @@ pub struct Common {
     pub registry: Registry,
     /// What people are not shown, whoever says it.
     pub masks: Arc<Masks>,
+    /// Cancelled when colibri is told to stop: what is taken back then is taken back by it.
+    pub stopping: CancellationToken,
 }
 
 struct Changed {
@@ -107,6 +109,7 @@ struct Inner {
 
 /// What is needed to add a server later.
 struct Shared {
+    stopping: CancellationToken,
     surroundings: Surroundings,
     registry: Registry,
 }
@@ -168,6 +171,7 @@ impl Fleet {
             registry,
             chronicle,
             masks,
+            stopping,
         } = common;
         let queues = Queues::new(plan.queues, Arc::clone(&clock));
         let (scribe, writing) = Scribe::new(Arc::clone(&chronicle), logger.clone());
@@ -182,7 +186,7 @@ impl Fleet {
         tasks.spawn(stop.clone().run_until_cancelled_owned(keeper.run()));
         let guard = stop.clone().drop_guard();
         let fleet = Self(Arc::new(Inner {
-            common: Shared { surroundings, registry },
+            common: Shared { stopping, surroundings, registry },
             queues,
             ships,
             catalog,
@@ -246,7 +250,7 @@ impl Fleet {
 
     fn launch(&self, member: Member) -> Ship {
         let Member { identity, settings, mut terms } = member;
-        let Shared { surroundings, registry } = &self.0.common;
+        let Shared { stopping, surroundings, registry } = &self.0.common;
         let (name, slug) = (Arc::clone(&settings.name), Arc::clone(&settings.slug));
         let transport = settings.opener.transport();
         let held_by = (terms.start == Start::Eager).then(|| Arc::clone(&self.0.clients));
@@ -267,6 +271,7 @@ impl Fleet {
             queues: self.0.queues.clone(),
             clock: Arc::clone(&surroundings.clock),
             masks: Arc::clone(&surroundings.masks),
+            stopping: stopping.clone(),
             off: AtomicBool::new(false),
             in_vain: Mutex::default(),
         }

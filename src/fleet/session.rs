@@ -22,6 +22,7 @@ use crate::mcp::request::{
 };
 use crate::mcp::revision::{Family, LEGACY, Revision};
 
+pub use super::connection::Reason;
 use super::connection::{Ask, Connection};
 use super::error::Cause;
 use super::inbox::{Handler, Notice};
@@ -64,6 +65,8 @@ pub struct Request<'a> {
     pub meta: Option<&'a [u8]>,
     /// Where progress and log messages of this request go.
     pub notices: Option<mpsc::Sender<Notice>>,
+    /// Why it is given up, if it is; for the server.
+    pub reason: Option<&'a Reason>,
 }
 
 /// A call of a tool.
@@ -77,6 +80,8 @@ pub struct Call<'a> {
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Of a client that answers in rounds of its own.
     pub rounds: Option<Rounds<'a>>,
+    /// Why it is given up, if it is; for the server.
+    pub reason: Option<&'a Reason>,
 }
 
 /// What a client of the newer family says with a call.
@@ -146,7 +151,7 @@ impl Session {
         notices: Option<mpsc::Sender<Notice>>,
         deadline: Duration,
     ) -> Result<Bytes, Cause> {
-        self.call_for(Call { tool, arguments, notices, rounds: None }, deadline).await
+        self.call_for(Call { tool, arguments, notices, rounds: None, reason: None }, deadline).await
     }
 
     /// The same, for somebody who may answer in rounds of its own.
@@ -156,7 +161,7 @@ impl Session {
     }
 
     async fn rounds(&self, call: Call<'_>, until: Instant) -> Result<Bytes, Cause> {
-        let Call { tool, arguments, notices, rounds } = call;
+        let Call { tool, arguments, notices, rounds, reason } = call;
         let rounds = rounds.filter(|_| self.0.revision.family == Family::Modern);
         let mut params = call_params(tool, arguments);
         if let Some(given) = rounds.and_then(|rounds| rounds.given) {
@@ -165,7 +170,7 @@ impl Session {
         let meta = rounds.map(|rounds| with_capabilities(&self.0.meta, rounds.capabilities));
         for _ in 0..INPUT_ROUNDS_MAX {
             let (meta, notices) = (meta.as_deref(), notices.clone());
-            let request = Request { params: Some(&params), name: Some(tool), meta, notices };
+            let request = Request { params: Some(&params), name: Some(tool), meta, notices, reason };
             let mut answer = self.ask("tools/call", &request, &self.headers(tool, arguments), until).await;
             // The server wants arguments in headers that we do not know of: its list says which.
             if matches!(answer, Err(Cause::Answered { code: code::HEADER_MISMATCH, .. })) {
@@ -205,9 +210,9 @@ impl Session {
     ) -> Result<Bytes, Cause> {
         let left = || until.saturating_duration_since(Instant::now());
         let renewals = self.0.renewals.load(Ordering::Acquire);
-        let Request { params, name, meta, notices } = request;
+        let Request { params, name, meta, notices, reason } = request;
         let (meta, notices) = (meta.unwrap_or(&self.0.meta), notices.clone());
-        let ask = Ask { params: *params, meta, name: *name, mirrored, notices };
+        let ask = Ask { params: *params, meta, name: *name, mirrored, notices, reason: *reason };
         match self.0.connection.request(method, ask.clone(), left()).await {
             Err(Cause::SessionLost) => {
                 let renewed = timeout_at(until, self.renew(renewals, until)).await;

@@ -29,7 +29,7 @@ use super::error::{Cause, Verdict};
 use super::inbox::Notice;
 use super::queues::{Pass, Queues};
 pub use super::session::Rounds;
-use super::session::{Call, Request};
+use super::session::{Call, Reason, Request};
 use super::supervisor::{Live, Status, Supervised};
 use super::tally::Tally;
 use super::terms::{Terms, ToolSettings};
@@ -58,6 +58,8 @@ pub(super) struct Ship {
     pub(super) queues: Queues,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) masks: Arc<Masks>,
+    /// Cancelled when colibri is told to stop.
+    pub(super) stopping: CancellationToken,
     /// Turned off by a person: neither listed nor called.
     pub(super) off: AtomicBool,
     /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
@@ -173,7 +175,7 @@ impl Ship {
                 return Err(failed);
             }
             if calling.cancel.run_until_cancelled(sleep(delay)).await.is_none() {
-                return Err(self.for_good(cancelled(failed.error.executed() == Executed::No)));
+                return Err(self.cancelled(failed.error.executed() == Executed::No));
             }
             if failed.error.executed() != Executed::No {
                 perhaps = Some(failed);
@@ -197,6 +199,7 @@ impl Ship {
             ProviderError::TimedOut { .. } => {
                 self.for_good(ProviderError::TimedOut { limit: deadline.limit() })
             }
+            ProviderError::Cancelled { .. } => self.cancelled(true),
             error => self.for_good(error),
         })
     }
@@ -204,26 +207,34 @@ impl Ship {
     async fn attempt(&self, calling: &Calling<'_>, deadline: &mut Deadline) -> Result<Bytes, Failed> {
         let until = Instant::now() + deadline.left(self.clock.now());
         let hand = calling.cancel.run_until_cancelled(self.hand(calling, until)).await;
-        let hand = hand.ok_or_else(|| self.for_good(cancelled(true)))??;
+        let hand = hand.ok_or_else(|| self.cancelled(true))??;
         let longest = self.terms.max_total_timeout;
         let (notices, mut said) = match &calling.notices {
             Some(_) => Some(mpsc::channel(NOTICES_AHEAD)).unzip(),
             None => (None, None),
         };
+        let reason = Reason::default();
         let request = async {
             match calling.what {
                 What::Tool { tool, arguments } => {
-                    let call = Call { tool: &tool.tool, arguments, notices, rounds: calling.rounds };
+                    let call = Call {
+                        tool: &tool.tool,
+                        arguments,
+                        notices,
+                        rounds: calling.rounds,
+                        reason: Some(&reason),
+                    };
                     hand.session().call_for(call, longest).await
                 }
                 What::Other { method, params, name, .. } => {
-                    let request = Request { params: Some(params), name, meta: None, notices };
+                    let request =
+                        Request { params: Some(params), name, meta: None, notices, reason: Some(&reason) };
                     hand.session().request(method, request, longest).await
                 }
             }
         };
-        match self.drive(request, calling, &hand, &mut said, deadline).await {
-            None => Err(self.for_good(cancelled(false))),
+        match self.drive(request, calling, &hand, &mut said, deadline, &reason).await {
+            None => Err(self.cancelled(false)),
             Some(Ok(result)) => {
                 hand.ended_well(&result);
                 Ok(result)
@@ -247,6 +258,7 @@ impl Ship {
         hand: &Hand,
         noticed: &mut Option<mpsc::Receiver<Notice>>,
         deadline: &mut Deadline,
+        reason: &Reason,
     ) -> Option<Result<Bytes, Cause>> {
         let mut request = std::pin::pin!(request);
         let mut asking = hand.asking();
@@ -258,7 +270,10 @@ impl Ship {
             let left = deadline.left(now);
             tokio::select! {
                 biased;
-                () = calling.cancel.cancelled() => return None,
+                () = calling.cancel.cancelled() => {
+                    reason.is(self.canceller().name());
+                    return None;
+                }
                 notice = next(noticed) => {
                     if notice.method == "notifications/progress" {
                         deadline.progressed(self.clock.now());
@@ -268,7 +283,10 @@ impl Ship {
                 answer = &mut request => break answer,
                 () = hand.over() => break Err(Cause::Closed),
                 Ok(()) = asking.changed() => {}
-                () = sleep(left) => break Err(Cause::TimedOut(deadline.limit())),
+                () = sleep(left) => {
+                    reason.is("timeout");
+                    break Err(Cause::TimedOut(deadline.limit()));
+                }
             }
         };
         // What came before the answer is told before it.
@@ -373,6 +391,15 @@ impl Ship {
         Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
     }
 
+    /// A call that its client, or colibri's end, took back.
+    fn cancelled(&self, queued: bool) -> Failed {
+        self.for_good(ProviderError::Cancelled { by: self.canceller(), queued })
+    }
+
+    fn canceller(&self) -> Canceller {
+        if self.stopping.is_cancelled() { Canceller::Shutdown } else { Canceller::Client }
+    }
+
     /// Whether its end is the end of a process.
     fn is_child(&self) -> bool {
         self.transport == "stdio"
@@ -438,9 +465,4 @@ fn is_ending(status: &Status) -> bool {
 /// finds out.
 fn may_have_been_cured(status: &Status, now: Moment) -> bool {
     matches!(&status.state.phase, Phase::Blocked { since, lasting: Lasting::NotAuthorized, .. } if now.since(*since) >= ASK_AGAIN)
-}
-
-/// Whether by the client or by a stop, the token does not tell; nearly always it is the client.
-pub(super) fn cancelled(queued: bool) -> ProviderError {
-    ProviderError::Cancelled { by: Canceller::Client, queued }
 }

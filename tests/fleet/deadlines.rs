@@ -155,3 +155,32 @@ async fn a_persons_time_is_not_the_calls() {
     outcome.expect("10 s, a person's 70 s, and 15 s are less than 30 s and a person's 70 s");
     assert_eq!(begun.elapsed(), secs(95));
 }
+
+/// PR-11: the server is told that a call is taken back, and why: by its client, by its deadline, by colibri's end; once each.
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_says_why() {
+    let server = Scripted::new(&["hang"]);
+    let fleet = fleet(vec![member("s", &server)]);
+    fleet.listed(1).await;
+    let cancel = CancellationToken::new();
+    let cancelled = async {
+        server.hung().await;
+        cancel.cancel();
+        cancel.cancel();
+    };
+    let (outcome, ()) = tokio::join!(fleet.call_with("s__hang", cancel.clone()), cancelled);
+    assert_eq!(outcome.expect_err("it is taken back").error.reason(), Some("client"));
+    timed_out(call(&fleet, Duration::ZERO).await, 30);
+    let stopped = CancellationToken::new();
+    let stop = async {
+        server.taken_back(2).await;
+        while server.called() < 3 {
+            tokio::task::yield_now().await;
+        }
+        fleet.stopping.cancel();
+        stopped.cancel();
+    };
+    let (outcome, ()) = tokio::join!(fleet.call_with("s__hang", stopped.clone()), stop);
+    assert_eq!(outcome.expect_err("it is taken back").error.reason(), Some("shutdown"));
+    assert_eq!(server.taken_back(3).await, ["client", "timeout", "shutdown"]);
+}

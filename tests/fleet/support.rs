@@ -66,6 +66,8 @@ struct State {
     /// What it offers from right after its next listing on.
     changes_to: Option<Vec<String>>,
     heard: Vec<String>,
+    /// Why calls were taken back.
+    taken_back: Vec<String>,
     /// Calls that nobody has answered: their ids, and the tokens under which progress is told.
     hung: Vec<(u64, u64)>,
     /// Descriptions of tools that have one.
@@ -208,6 +210,14 @@ impl Scripted {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } })).await;
     }
 
+    /// Why calls were taken back, once so many were.
+    pub(super) async fn taken_back(&self, count: usize) -> Vec<String> {
+        while self.state().taken_back.len() < count {
+            tokio::task::yield_now().await;
+        }
+        self.state().taken_back.clone()
+    }
+
     pub(super) fn opened(&self) -> usize {
         self.state().opened
     }
@@ -243,6 +253,10 @@ impl Scripted {
         let mut state = self.state();
         let method = message["method"].as_str().unwrap_or_default().to_owned();
         state.heard.push(method.clone());
+        if method == "notifications/cancelled" {
+            let reason = message["params"]["reason"].as_str().unwrap_or_default().to_owned();
+            state.taken_back.push(reason);
+        }
         let id = message.get("id").filter(|_| !state.deaf)?.clone();
         let error =
             |code: i32| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } });
@@ -401,6 +415,8 @@ pub(super) fn identity(text: &str) -> Hash {
 pub(super) struct Watched {
     pub(super) fleet: Fleet,
     pub(super) clock: Arc<dyn Clock>,
+    /// Cancelled when colibri is told to stop.
+    pub(super) stopping: CancellationToken,
     health: watch::Receiver<Vec<ServerFacts>>,
 }
 
@@ -427,8 +443,10 @@ pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched 
         logger: Logger::silent(),
         registry: Registry::default(),
         masks: Arc::default(),
+        stopping: CancellationToken::new(),
     };
-    Watched { fleet: Fleet::start(plan, common), health, clock }
+    let stopping = common.stopping.clone();
+    Watched { fleet: Fleet::start(plan, common), health, clock, stopping }
 }
 
 /// The clock that tokio can pause.
