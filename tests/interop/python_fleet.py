@@ -9,6 +9,7 @@ has a deadline, so that what fails or hangs has a name. The script judges nothin
 import asyncio
 import base64
 import contextlib
+import faulthandler
 import gzip
 import json
 import os
@@ -38,6 +39,7 @@ class Story:
         self.client = None
 
     async def tell(self, connect):
+        begin("connect")
         async with connect(self) as (self.client, _):
             await self.step("list", self.list)
             await self.step("call", self.call_each_server)
@@ -51,16 +53,18 @@ class Story:
             await self.step("asked by a modern server", self.asked_by_modern)
             if not self.is_modern:
                 await self.step("log", self.log)
+            begin("close")
         # What is told at the beginning is what the last run has learnt.
-        print("step: connect again", file=sys.stderr)
+        begin("connect again")
         async with connect(self) as (_, instructions):
             self.seen["instructions"] = instructions
+            begin("close again")
         return self.seen
 
     async def step(self, name, work):
-        print("step:", name, file=sys.stderr)
+        begin(name)
         try:
-            await asyncio.wait_for(work(), STEP_WITHIN_SECONDS)
+            await work()
         except BaseException:
             print(f"step {name} failed; seen so far: {json.dumps(self.seen)}", file=sys.stderr)
             raise
@@ -140,10 +144,9 @@ class Story:
 
             return await calling(heard), steps
 
-        long, steps = await told(
+        self.seen["long"], self.seen["progress"] = await told(
             lambda heard: self.call("every__trigger-long-running-operation", heard, duration=0.2, steps=2)
         )
-        self.seen["long"], self.seen["progress"], self.seen["onprogress"] = long, steps, steps
         self.seen["modern_steps"], self.seen["modern_progress"] = await told(
             lambda heard: self.call("new__steps", heard, steps=3)
         )
@@ -291,6 +294,12 @@ class Story:
         self.seen["log"] = {key: told[key] for key in ["level", "logger", "data"]}
 
 
+def begin(step):
+    """Name the step, and end the program if it takes too long: a connection that hangs may not let itself be cancelled."""
+    print("step:", step, file=sys.stderr, flush=True)
+    faulthandler.dump_traceback_later(STEP_WITHIN_SECONDS, exit=True)
+
+
 def wire(value):
     """In wire spelling, whichever spelling this SDK gives its fields."""
     return value.model_dump(by_alias=True, mode="json")
@@ -361,9 +370,10 @@ def connect_sdk_one(parameters):
 
     @contextlib.asynccontextmanager
     async def connect(story):
-        async with stdio_client(parameters) as (read, write), ClientSession(read, write, **story.callbacks()) as session:
-            hello = await session.initialize()
-            yield SdkOne(session), hello.instructions
+        async with stdio_client(parameters) as (read, write):
+            async with ClientSession(read, write, **story.callbacks()) as session:
+                hello = await session.initialize()
+                yield SdkOne(session), hello.instructions
 
     return connect
 

@@ -128,17 +128,15 @@ async function callEachServer() {
     seen.unknown = await call('every__no-such-tool', {});
 }
 
+/** The 1.x SDK drops what comes in one piece with the answer, also of a server without colibri: the wire has it all. */
 async function progress() {
-    // The 1.x SDK drops what comes in one piece with the answer, also of a server without colibri; the wire has it.
-    const told = [];
-    const onprogress = ({ progress }) => told.push(progress);
-    heard.progress.length = 0;
-    seen.long = await call('every__trigger-long-running-operation', { duration: 0.2, steps: 2 }, { onprogress });
-    seen.progress = [...heard.progress];
-    seen.onprogress = [...told];
-    heard.progress.length = 0;
-    seen.modern_steps = await call('new__steps', { steps: 3 }, { onprogress });
-    seen.modern_progress = [...heard.progress];
+    const told = async (name, given) => {
+        heard.progress.length = 0;
+        const answer = await call(name, given, { onprogress: () => {} });
+        return [answer, [...heard.progress]];
+    };
+    [seen.long, seen.progress] = await told('every__trigger-long-running-operation', { duration: 0.2, steps: 2 });
+    [seen.modern_steps, seen.modern_progress] = await told('new__steps', { steps: 3 });
 }
 
 async function resources() {
@@ -212,9 +210,9 @@ async function listChanged() {
 /** Servers of the older family ask, over stdio and over HTTP. */
 async function asked() {
     for (const server of ['every', 'web']) {
-        const has = name => async () => (await client.listTools()).tools.some(tool => tool.name === `${server}__${name}`);
-        await until(has('trigger-elicitation-request'));
-        seen[`elicited_${server}`] = await call(`${server}__trigger-elicitation-request`, {});
+        const name = `${server}__trigger-elicitation-request`;
+        await until(async () => (await client.listTools()).tools.some(tool => tool.name === name));
+        seen[`elicited_${server}`] = await call(name, {});
         seen[`sampled_${server}`] = await call(`${server}__trigger-sampling-request`, { prompt: 'anything' });
         seen[`roots_${server}`] = await call(`${server}__get-roots-list`, {});
     }

@@ -23,7 +23,8 @@ server.registerTool('grow', {}, async () => {
 });
 
 // Below the SDK's own look at what the client can do: the question goes on the wire, and the refusal comes from there.
-server.registerTool('ask', { inputSchema: { method: z.string(), params: z.any() } }, async ({ method, params }, extra) =>
+const question = { method: z.string(), params: z.any() };
+server.registerTool('ask', { inputSchema: question }, async ({ method, params }, extra) =>
     text(JSON.stringify(await extra.sendRequest({ method, params }, ResultSchema))),
 );
 
