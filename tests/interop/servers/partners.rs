@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipe};
 use std::time::Duration;
 
@@ -78,13 +78,18 @@ pub(super) fn python(home: &Home, program: &str, arguments: &[&str]) -> Partner 
     child(home, &cache(&format!("python-mcp2/bin/{program}")), arguments)
 }
 
-/// The server on the Rust SDK, as a child. `cargo test` and `cargo nextest run` build it beside the tests.
+/// The server on the Rust SDK, as a child.
 pub(super) fn rmcp(home: &Home, arguments: &[&str]) -> Partner {
+    child(home, &rmcp_program(), arguments)
+}
+
+/// The server on the Rust SDK. `cargo test` and `cargo nextest run` build it beside the tests.
+pub(super) fn rmcp_program() -> PathBuf {
     let here = std::env::current_exe().expect("the path of this test");
     let profile = here.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let program = profile.join("examples/rmcp_server");
     assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
-    child(home, &program, arguments)
+    program
 }
 
 /// A server that runs already.

@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    InputRequiredResult, JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    CompletionInfo, ContentBlock, GetPromptRequestParams, GetPromptResponse, GetPromptResult, Implementation,
+    InputRequiredResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, Prompt, PromptArgument,
+    PromptMessage, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    Resource, ResourceContents, ResourceTemplate, Role, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -55,6 +58,7 @@ impl Host {
                 text(format!("{steps} steps"))
             }
             "wait" => {
+                progress(&context, 1).await;
                 context.ct.cancelled().await;
                 self.taken_back.fetch_add(1, Ordering::Relaxed);
                 text("nobody reads this".to_owned())
@@ -83,6 +87,27 @@ fn ask(request: &CallToolRequestParams) -> CallToolResponse {
     CallToolResult::success(vec![ContentBlock::text(given["content"]["name"].to_string())]).into()
 }
 
+/// Asks for a person's words, a model's and the roots, all in one round, and tells what it was answered.
+fn ask_all(request: &CallToolRequestParams) -> CallToolResponse {
+    if let Some(given) = &request.input_responses {
+        let given = serde_json::to_string(given).expect("answers are JSON");
+        return CallToolResult::success(vec![ContentBlock::text(given)]).into();
+    }
+    let said = json!({ "type": "text", "text": "Say something." });
+    let wants = json!({
+        "person": { "method": "elicitation/create", "params": {
+            "mode": "form", "message": "Who is there?",
+            "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } },
+        } },
+        "model": { "method": "sampling/createMessage", "params": {
+            "messages": [{ "role": "user", "content": said }], "maxTokens": 10,
+        } },
+        "roots": { "method": "roots/list", "params": {} },
+    });
+    let requests = serde_json::from_value(wants).expect("it was written as the SDK reads it");
+    InputRequiredResult::new(Some(requests), None).into()
+}
+
 async fn progress(context: &RequestContext<RoleServer>, steps: u32) {
     let Some(token) = context.meta.get_progress_token() else { return };
     for step in 1..=steps {
@@ -94,8 +119,15 @@ async fn progress(context: &RequestContext<RoleServer>, steps: u32) {
 
 impl ServerHandler for Host {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let abilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_prompts()
+            .enable_completions()
+            .build();
+        ServerConfig::new(abilities)
             .with_server_info(Implementation::new("rmcp-host", "1.0.0"))
+            .with_instructions("Ask it who is there.")
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -126,6 +158,7 @@ impl ServerHandler for Host {
             tool("wait", None),
             tool("taken_back", None),
             tool("ask", None),
+            tool("ask_all", None),
         ]))
     }
 
@@ -134,10 +167,69 @@ impl ServerHandler for Host {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if request.name == "ask" {
-            return Ok(ask(&request));
+        match request.name.as_ref() {
+            "ask" => return Ok(ask(&request)),
+            "ask_all" => return Ok(ask_all(&request)),
+            _ => {}
         }
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         Ok(self.call(&request.name, &arguments, context).await.into())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(vec![Resource::new("note://one", "one")]))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(vec![ResourceTemplate::new("note://{name}", "notes")]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let text = format!("the note {}", request.uri);
+        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let name = PromptArgument::new("name").with_required(true);
+        Ok(ListPromptsResult::with_all_items(vec![Prompt::new("greet", Some("Greets."), Some(vec![name]))]))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let name = arguments.get("name").and_then(Value::as_str).unwrap_or_default();
+        let greeting = format!("Greet {name}.");
+        Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, greeting)]).into())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let known = ["Ada", "Alan", "Grace"].into_iter();
+        let values =
+            known.filter(|name| name.starts_with(&request.argument.value)).map(str::to_owned).collect();
+        let values = CompletionInfo::with_all_values(values).expect("three are few");
+        Ok(CompleteResult::new(values))
     }
 }
