@@ -85,6 +85,16 @@ impl Logger {
     pub fn debug(&self, text: fmt::Arguments<'_>) {
         self.line(Level::Debug, text);
     }
+
+    /// See [`Level::Trace`].
+    pub fn trace(&self, text: fmt::Arguments<'_>) {
+        self.line(Level::Trace, text);
+    }
+
+    /// Whether somebody reads lines of that level.
+    pub fn shows(&self, level: Level) -> bool {
+        level <= self.threshold
+    }
 }
 
 /// The text on one line: what a client or a file says is shown, never obeyed.

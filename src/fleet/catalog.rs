@@ -148,6 +148,13 @@ impl Catalog {
         changes.prompts += u64::from(!same(&self.prompts, &before.prompts));
     }
 
+    /// The names of all that are neither listed nor called, in their order.
+    pub(super) fn all_withheld(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.withheld.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Whether this offer of a server is in it.
     pub(super) fn knows(&self, slug: &str, offered: &Arc<Offered>) -> bool {
         self.made_of.iter().any(|(known, made_of)| &**known == slug && Arc::ptr_eq(made_of, offered))

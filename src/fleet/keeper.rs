@@ -4,6 +4,7 @@
 //! Must not know: how a server is reached, or who asks for the catalog.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::select_all;
@@ -77,6 +78,7 @@ impl Keeper {
             self.surroundings.logger.warn(format_args!("[colibri] {problem}"));
         }
         self.problems.clone_from(&catalog.problems);
+        self.surroundings.logger.debug(format_args!("[colibri] {}", Held(&catalog)));
         let catalog = Arc::new(catalog);
         let before = self.publish_catalog.send_replace(Arc::clone(&catalog));
         self.publish_change.send_if_modified(|changes| {
@@ -136,4 +138,18 @@ async fn any<F: Future + Unpin>(changes: Vec<F>) {
         std::future::pending::<()>().await;
     }
     select_all(changes).await;
+}
+
+/// What is in a catalog, for people who look closely: how much, and what is withheld.
+struct Held<'a>(&'a Catalog);
+
+impl fmt::Display for Held<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} tools are offered", self.0.tools().len())?;
+        let withheld = self.0.all_withheld();
+        if !withheld.is_empty() {
+            write!(out, "; filtered or withheld: {}", withheld.join(", "))?;
+        }
+        Ok(())
+    }
 }

@@ -169,7 +169,8 @@ impl Fleet {
         let meant = offered.withheld.iter().filter(|(tool, _)| is_meant(tool));
         let meant: Vec<(String, Hash)> = meant.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
         let names = meant.iter().map(|(tool, _)| tool.clone()).collect();
-        let accepted = self.chronicle().pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
+        let accepted =
+            self.surroundings().chronicle.pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
         accepted.map_err(|error| format!("nothing is accepted: it could not be put on record: {error}"))?;
         ship.supervised.list_again().await;
         Ok(names)

@@ -3,12 +3,18 @@
 //! Owns: that telling, as plain values. Must not know: who reads them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
+
+use crate::domain::ledger::clip;
+use crate::domain::log::{Level, visible};
 
 use super::queues::Crowd;
 use super::roster::Fleet;
-use super::ship::Ship;
+use super::ship::{Calling, Failed, Ship};
+use super::supervisor::{Counts, Surroundings};
 use super::tally::Tallied;
 
 /// One server, for people and their programs.
@@ -30,6 +36,9 @@ pub struct ServerReport {
     pub uptime_ms: Option<u64>,
     /// How often it was started again.
     pub restarts: u64,
+    /// What was done for it.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// How many tools it listed.
     pub tools: usize,
     /// Calls on their way.
@@ -56,6 +65,7 @@ impl Ship {
             pid: status.live.as_ref().and_then(|live| live.session.connection().pid()),
             uptime_ms: status.state.up_since().map(|since| now.since(since).as_millis() as u64),
             restarts: status.connects.saturating_sub(1),
+            counts: status.counts,
             tools: status.offered.tools.tools.len(),
             in_flight: self.supervised.usage().calls(),
             queue: self.terms.queue.to_string(),
@@ -75,5 +85,34 @@ impl Fleet {
     /// How crowded each queue is.
     pub fn crowds(&self) -> Vec<Crowd> {
         self.queues().crowds()
+    }
+}
+
+impl Fleet {
+    /// How long it took; and, for who looks closer still, what was said, without secrets.
+    pub(super) fn log_call(
+        &self,
+        ship: &Ship,
+        calling: &Calling<'_>,
+        outcome: &Result<Bytes, Failed>,
+        took: Duration,
+    ) {
+        let Surroundings { logger, masks, .. } = self.surroundings();
+        if !logger.shows(Level::Debug) {
+            return;
+        }
+        let (name, what, took) = (&ship.name, visible(calling.what.name()), took.as_millis());
+        let ended = match outcome {
+            Ok(result) => format!("{} bytes", result.len()),
+            Err(failed) => failed.error.code().to_owned(),
+        };
+        logger.debug(format_args!("[mcp:{name}] {what}: {took} ms, {ended}"));
+        if logger.shows(Level::Trace) {
+            let shown = |body: &[u8]| visible(clip(&masks.text(&String::from_utf8_lossy(body))));
+            logger.trace(format_args!("[mcp:{name}] {what} asked: {}", shown(calling.what.body())));
+            if let Ok(result) = outcome {
+                logger.trace(format_args!("[mcp:{name}] {what} answered: {}", shown(result)));
+            }
+        }
     }
 }

@@ -409,8 +409,10 @@ impl Fleet {
         if ship.is_off() {
             return Err(Failed::untried(Arc::clone(&ship.name), ProviderError::PolicyDenied(Rule::Off)));
         }
+        let begun = Instant::now();
         let outcome = ship.call(&calling).await;
-        ship.tally.count(calling.what.bytes(), outcome.as_ref().ok().map(Bytes::len));
+        self.log_call(&ship, &calling, &outcome, begun.elapsed());
+        ship.tally.count(calling.what.body().len(), outcome.as_ref().ok().map(Bytes::len));
         outcome
     }
 
@@ -419,9 +421,9 @@ impl Fleet {
         self.0.ships.send_modify(|_| {});
     }
 
-    /// What is remembered, and put on record.
-    pub(super) fn chronicle(&self) -> &Arc<dyn Chronicle> {
-        &self.0.common.surroundings.chronicle
+    /// What supervisors have around them.
+    pub(super) fn surroundings(&self) -> &Surroundings {
+        &self.0.common.surroundings
     }
 
     /// Something that ends by itself, and no later than the fleet.

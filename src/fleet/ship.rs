@@ -118,11 +118,19 @@ impl What<'_> {
         }
     }
 
-    /// What it weighs.
-    pub(super) fn bytes(&self) -> usize {
+    /// What is sent.
+    pub(super) fn body(&self) -> &[u8] {
         match self {
-            Self::Tool { arguments, .. } => arguments.len(),
-            Self::Other { params, .. } => params.len(),
+            Self::Tool { arguments, .. } => arguments,
+            Self::Other { params, .. } => params,
+        }
+    }
+
+    /// For people.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Tool { tool, .. } => &tool.tool,
+            Self::Other { method, .. } => method,
         }
     }
 

@@ -121,6 +121,19 @@ pub struct Status {
     pub recalled: bool,
     /// How often it has been connected; until the first time, what it offers is what it offered in another run.
     pub connects: u64,
+    /// What else was done for it.
+    pub counts: Counts,
+}
+
+/// How often something was done for a server, in this run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Attempts to connect.
+    pub starts: u64,
+    /// Probes.
+    pub probes: u64,
+    /// Probes that were not answered.
+    pub failed_probes: u64,
 }
 
 /// A cheap handle. The task behind it owns the connection.
@@ -163,7 +176,8 @@ impl Supervised {
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (state, offered) = (State::new(), Arc::default());
-        let status = Status { state, live: None, offered, recalled: false, connects: 0 };
+        let status =
+            Status { state, live: None, offered, recalled: false, connects: 0, counts: Counts::default() };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);

@@ -1,12 +1,13 @@
 //! What happens in the fleet, told to whoever listens.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use colibri::domain::event::{Event, News};
+use colibri::domain::log::{Level, Logger};
 use colibri::fleet::bus::{Heard, Subscription};
-use std::sync::Arc;
 
-use super::support::{Opens, Scripted, fleet, member, secs};
+use super::support::{Opens, Scripted, fleet, logging, member, secs};
 
 /// The next event of that topic.
 async fn next(subscription: &mut Subscription, topic: &str) -> Arc<Event> {
@@ -92,4 +93,41 @@ async fn giving_up_is_told() {
     let over = next(&mut heard, "provider.mcp.reconnect.exhausted").await;
     assert_eq!(over.news, News::ReconnectExhausted { attempts: 10 });
     assert_eq!(begun.elapsed(), secs(1 + 2 + 4 + 8 + 16 + 5 * 30), "1 s, doubled, at most 30 s, ten times");
+}
+
+/// PR-16: four severities, each line with the server it is of: bodies without secrets and lists at trace, latencies and
+/// what is filtered at debug, restarts at warn, failed connects at error.
+#[tokio::test(start_paused = true)]
+async fn lines_have_a_severity() {
+    let lines: Arc<Mutex<Vec<(Level, String)>>> = Arc::default();
+    let kept = Arc::clone(&lines);
+    let logger = Logger::new(Level::Trace, move |level, line| {
+        kept.lock().expect("sound").push((level, line.to_owned()));
+    });
+    let server = Scripted::new(&["a", "hidden"]);
+    let mut filtered = member("s", &server);
+    filtered.terms.filter = colibri::domain::filter::Filter::new(&[] as &[&str], &["hidden"]).expect("short");
+    let fleet = logging(vec![filtered], logger);
+    fleet.masks.hide(["c4n4ry-token"]);
+    fleet.listed(1).await;
+    fleet.call_saying("s__a", br#"{"token":"c4n4ry-token"}"#).await.expect("it works");
+    server.plan(Opens::Fail(super::refused()));
+    server.cut();
+    fleet.state_is("s", "backoff").await;
+    let lines = lines.lock().expect("sound").clone();
+    let said = |level: Level, words: &str| {
+        lines.iter().any(|(at, line)| *at == level && line.contains("s") && line.contains(words))
+    };
+    for (level, words) in [
+        (Level::Trace, "[mcp:s] memory, revision 2025-11-25: a, hidden"),
+        (Level::Trace, r#"[mcp:s] a asked: {"token":"***"}"#),
+        (Level::Debug, "filtered or withheld: s__hidden"),
+        (Level::Debug, "[mcp:s] a: 0 ms, "),
+        (Level::Info, "[mcp:s] ready with 2 tools after 0 ms"),
+        (Level::Warn, "[mcp:s] backoff: "),
+        (Level::Error, "[mcp:s] could not be connected: "),
+    ] {
+        assert!(said(level, words), "{level:?} {words}: {lines:#?}");
+    }
+    assert!(!lines.iter().any(|(_, line)| line.contains("c4n4ry")), "{lines:#?}");
 }

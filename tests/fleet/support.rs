@@ -13,6 +13,7 @@ use colibri::domain::filter::Filter;
 use colibri::domain::health::ServerFacts;
 use colibri::domain::life::{Policy, Restart};
 use colibri::domain::log::Logger;
+use colibri::domain::mask::Masks;
 use colibri::domain::merkle::Hash;
 use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
 use colibri::fleet::bus::Bus;
@@ -417,6 +418,7 @@ pub(super) struct Watched {
     pub(super) clock: Arc<dyn Clock>,
     /// Cancelled when colibri is told to stop.
     pub(super) stopping: CancellationToken,
+    pub(super) masks: Arc<Masks>,
     health: watch::Receiver<Vec<ServerFacts>>,
 }
 
@@ -429,6 +431,15 @@ pub(super) fn planned(plan: Plan) -> Watched {
 }
 
 pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched {
+    whole(plan, chronicle, Logger::silent())
+}
+
+/// A fleet that says what it does.
+pub(super) fn logging(members: Vec<Member>, logger: Logger) -> Watched {
+    whole(Plan { members, ..Plan::default() }, Arc::new(NoChronicle), logger)
+}
+
+fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger) -> Watched {
     let (publish, health) = watch::channel(Vec::new());
     let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
     let common = Common {
@@ -440,13 +451,13 @@ pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched 
         health: publish,
         bus: Bus::new(Arc::clone(&clock)),
         chronicle,
-        logger: Logger::silent(),
+        logger,
         registry: Registry::default(),
         masks: Arc::default(),
         stopping: CancellationToken::new(),
     };
-    let stopping = common.stopping.clone();
-    Watched { fleet: Fleet::start(plan, common), health, clock, stopping }
+    let (stopping, masks) = (common.stopping.clone(), Arc::clone(&common.masks));
+    Watched { fleet: Fleet::start(plan, common), health, clock, stopping, masks }
 }
 
 /// The clock that tokio can pause.
@@ -491,6 +502,13 @@ impl Watched {
 
     pub(super) async fn call_tool(&self, tool: &Proxied, cancel: CancellationToken) -> Result<Bytes, Failed> {
         self.call_in(SessionId::default(), tool, cancel).await
+    }
+
+    pub(super) async fn call_saying(&self, name: &str, arguments: &[u8]) -> Result<Bytes, Failed> {
+        let tool = self.tool(name);
+        let (id, arrived, session) = (CallId(Uuid::nil()), self.clock.now(), SessionId::default());
+        let (what, cancel) = (What::Tool { tool: &tool, arguments }, CancellationToken::new());
+        self.fleet.call(Calling { id, arrived, session, what, notices: None, cancel, rounds: None }).await
     }
 
     pub(super) async fn call_in(

@@ -12,6 +12,7 @@ use crate::domain::audit::CallId;
 use crate::domain::chronicle::Fact;
 use crate::domain::event::News as Told;
 use crate::domain::life::{Duty, Event, Failure, Generation, Phase, State};
+use crate::domain::log::{Level, visible};
 use crate::domain::provider::Limit;
 use crate::fleet::bus::episode;
 use crate::fleet::error::Cause;
@@ -23,7 +24,7 @@ use crate::fleet::remembered;
 use crate::fleet::session::Session;
 
 use super::work::{Inspection, close, connect, dice, lasting, probe, reason};
-use super::{Live, Request, Settings, Status, Surroundings, Usage};
+use super::{Counts, Live, Request, Settings, Status, Surroundings, Usage};
 
 /// How long the store may take to say what a server offered in another run.
 const RECALL_WITHIN: Duration = Duration::from_secs(2);
@@ -64,6 +65,7 @@ pub(super) struct Supervisor {
     offered: Arc<Offered>,
     recalled: bool,
     connects: u64,
+    counts: Counts,
     /// When it was listed last.
     listed_at: Instant,
     /// The server said that its list has changed.
@@ -104,6 +106,7 @@ impl Supervisor {
             offered: Arc::default(),
             recalled: false,
             connects: 0,
+            counts: Counts::default(),
             listed_at: Instant::now(),
             list_is_stale: false,
         }
@@ -200,6 +203,12 @@ impl Supervisor {
         }
     }
 
+    fn failed(&self, what: &str, cause: &Cause) -> Arc<str> {
+        let (name, reason) = (&self.settings.name, reason(cause, &self.surroundings.masks));
+        self.surroundings.logger.error(format_args!("[mcp:{name}] {what}: {reason}"));
+        reason
+    }
+
     fn learnt(&mut self, news: News) -> Option<Event> {
         match news {
             News::Connected(generation, Ok((session, offered))) => {
@@ -210,13 +219,14 @@ impl Supervisor {
                 self.keep(offered);
                 Some(Event::Listed(generation))
             }
-            News::Connected(generation, Err(cause)) => Some(Event::ConnectFailed(
-                generation,
-                Failure { reason: reason(&cause, &self.surroundings.masks), lasting: lasting(&cause) },
-            )),
+            News::Connected(generation, Err(cause)) => {
+                let reason = self.failed("could not be connected", &cause);
+                Some(Event::ConnectFailed(generation, Failure { reason, lasting: lasting(&cause) }))
+            }
             News::Probed(generation, Ok(())) => Some(Event::ProbePassed(generation)),
             News::Probed(generation, Err(cause)) => {
-                Some(Event::ProbeFailed(generation, reason(&cause, &self.surroundings.masks)))
+                self.counts.failed_probes += 1;
+                Some(Event::ProbeFailed(generation, self.failed("did not answer a probe", &cause)))
             }
             News::Listed(Ok(offered)) => {
                 self.keep(offered);
@@ -255,6 +265,11 @@ impl Supervisor {
         // A list that was being read when something more urgent came is read later.
         self.list_is_stale |= matches!(self.duty, Duty::Serve(_)) && self.work.is_some();
         self.duty = duty;
+        match duty {
+            Duty::Connect(_) => self.counts.starts += 1,
+            Duty::Probe(_) => self.counts.probes += 1,
+            Duty::Serve(_) | Duty::Close(_) | Duty::Rest => {}
+        }
         self.work = match duty {
             Duty::Connect(generation) => Some(self.connect(generation)),
             Duty::Probe(generation) => self.live.clone().map(|live| self.probe(generation, live)),
@@ -322,6 +337,7 @@ impl Supervisor {
             offered,
             recalled: self.recalled,
             connects: self.connects,
+            counts: self.counts,
         }));
     }
 
@@ -351,15 +367,29 @@ impl Supervisor {
             None if matches!(self.state.phase, Phase::Ready { .. })
                 && !matches!(before.phase, Phase::Probing { .. }) =>
             {
-                let tools = &self.offered.tools;
-                let count = tools.tools.len();
-                self.surroundings.logger.info(format_args!("[mcp:{name}] ready with {count} tools"));
+                let (tools, logger) = (&self.offered.tools, &self.surroundings.logger);
+                let (count, took) = (tools.tools.len(), took(before, &self.state));
+                logger.info(format_args!("[mcp:{name}] ready with {count} tools after {took} ms"));
+                if let Some(live) = self.live.as_ref().filter(|_| logger.shows(Level::Trace)) {
+                    let (revision, names) = (live.session.revision().date, tools.tools.iter());
+                    let names = names.map(|tool| visible(&tool.name)).collect::<Vec<_>>().join(", ");
+                    let transport = live.session.connection().transport();
+                    logger.trace(format_args!("[mcp:{name}] {transport}, revision {revision}: {names}"));
+                }
                 for left_out in tools.left_out.iter().chain(&self.offered.left_out) {
                     self.surroundings.logger.warn(format_args!("[mcp:{name}] left out: {left_out}"));
                 }
             }
             None => self.surroundings.logger.debug(format_args!("[mcp:{name}] {now}")),
         }
+    }
+}
+
+/// How long the attempt took that has just succeeded.
+fn took(before: &State, now: &State) -> u128 {
+    match (&before.phase, now.up_since()) {
+        (Phase::Connecting { since, .. }, Some(up)) => up.since(*since).as_millis(),
+        _ => 0,
     }
 }
 
