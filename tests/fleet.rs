@@ -4,6 +4,7 @@ mod asks;
 mod changes;
 mod children;
 mod deadlines;
+mod listen;
 mod news;
 mod offers;
 mod operate;

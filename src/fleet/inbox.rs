@@ -337,3 +337,35 @@ fn progress_token(params: &Bytes) -> Option<u64> {
     }
     serde_json::from_slice::<Progress>(params).ok().map(|progress| progress.token)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that stays open is not counted, and does not make it doubtful which answer was too long.
+    #[test]
+    fn listening_is_no_request_in_flight() {
+        let inbox = Inbox::new(Arc::new(Deaf), Logger::silent());
+        let (agree, mut agreed) = oneshot::channel();
+        let mut ended = inbox.expect_listening(1, agree).expect("it is open");
+        assert_eq!(inbox.in_flight(), 0);
+        inbox.too_long(None);
+        assert!(ended.try_recv().is_err(), "it goes on");
+
+        let mut answered = inbox.expect(2, None).expect("it is open");
+        assert_eq!(inbox.in_flight(), 1);
+        inbox.too_long(None);
+        assert!(matches!(answered.try_recv(), Ok(Err(Cause::Protocol(_)))));
+
+        let frame = |text: &'static str| inbox.frame(&Bytes::from_static(text.as_bytes()), None);
+        let word = r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}"#;
+        frame(word);
+        assert!(agreed.try_recv().is_err(), "it is another's");
+        inbox.frame(&Bytes::from(word.replace(":7}", ":1}")), None);
+        assert!(agreed.try_recv().is_ok());
+        frame(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+        assert!(ended.try_recv().is_err());
+        frame(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert!(matches!(ended.try_recv(), Ok(Ok(_))));
+    }
+}
