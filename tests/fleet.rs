@@ -5,6 +5,7 @@ mod changes;
 mod children;
 mod deadlines;
 mod isolation;
+mod listen;
 mod news;
 mod offers;
 mod operate;

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::domain::end::End;
 use crate::domain::log::Logger;
+use crate::mcp::listen::LISTEN;
 use crate::mcp::request::{self, Meta};
 use crate::mcp::revision::{Family, Revision};
 
@@ -78,37 +79,54 @@ impl Connection {
     /// deadline or by its caller, is taken back on the wire.
     pub async fn request(&self, method: &str, ask: Ask<'_>, deadline: Duration) -> Result<Bytes, Cause> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let answered = self.0.inbox.expect(id, ask.notices.clone())?;
+        let exchange = self.exchange(id, method, ask, answered);
+        timeout(deadline, exchange).await.unwrap_or(Err(Cause::TimedOut(deadline)))
+    }
+
+    /// The one request that stays open, until the server ends it or the caller leaves. It has no deadline and
+    /// is not counted among those in flight. What the server agrees to tell goes to `acknowledged`; what it
+    /// tells, to the handler.
+    pub(super) async fn listen(
+        &self,
+        ask: Ask<'_>,
+        acknowledged: oneshot::Sender<Bytes>,
+    ) -> Result<Bytes, Cause> {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let ended = self.0.inbox.expect_listening(id, acknowledged)?;
+        self.exchange(id, LISTEN, ask, ended).await
+    }
+
+    async fn exchange(
+        &self,
+        id: u64,
+        method: &str,
+        ask: Ask<'_>,
+        mut answered: oneshot::Receiver<Result<Bytes, Cause>>,
+    ) -> Result<Bytes, Cause> {
         let progress_token = ask.notices.is_some().then_some(id);
-        let mut answered = self.0.inbox.expect(id, ask.notices)?;
-        // From here on, leaving without an answer takes the request back.
-        let mut given_up = GivenUp { connection: self, id, reason: ask.reason, sent: false, done: false };
-        // The protocol forbids taking this one back.
-        let may_be_taken_back = method != "initialize";
+        // From here on, leaving without an answer takes the request back; the protocol forbids it for one.
+        let sent = method != "initialize";
+        let mut given_up = GivenUp { connection: self, id, reason: ask.reason, sent, done: false };
         let frame = request::request(id, method, ask.params, Meta { members: ask.meta, progress_token });
         let about = About::Request { id, method, name: ask.name, mirrored: ask.mirrored };
-        let exchange = async {
-            let sending = self.0.link.send(Outgoing { frame, about });
-            given_up.sent = may_be_taken_back;
-            let sent = tokio::select! {
-                biased;
-                answer = &mut answered => return answer.unwrap_or(Err(Cause::Closed)),
-                sent = sending => sent,
-            };
-            match sent {
-                Ok(()) => answered.await.unwrap_or(Err(Cause::Closed)),
-                // The receiving side is about to learn why, in better words.
-                Err(gone @ Cause::Gone(_)) => {
-                    let why = timeout(WHY_WAIT, answered).await;
-                    why.ok().and_then(Result::ok).unwrap_or(Err(gone))
-                }
-                Err(cause) => Err(cause),
-            }
+        let sending = self.0.link.send(Outgoing { frame, about });
+        let sent = tokio::select! {
+            biased;
+            answer = &mut answered => Err(answer.unwrap_or(Err(Cause::Closed))),
+            sent = sending => Ok(sent),
         };
-        let outcome = timeout(deadline, exchange).await.unwrap_or(Err(Cause::TimedOut(deadline)));
-        given_up.done = !matches!(outcome, Err(Cause::TimedOut(_)));
-        if let Some(reason) = ask.reason.filter(|_| !given_up.done) {
-            reason.is("timeout");
-        }
+        let outcome = match sent {
+            Err(answer) => answer,
+            Ok(Ok(())) => answered.await.unwrap_or(Err(Cause::Closed)),
+            // The receiving side is about to learn why, in better words.
+            Ok(Err(gone @ Cause::Gone(_))) => {
+                let why = timeout(WHY_WAIT, answered).await;
+                why.ok().and_then(Result::ok).unwrap_or(Err(gone))
+            }
+            Ok(Err(cause)) => Err(cause),
+        };
+        given_up.done = true;
         outcome
     }
 
@@ -182,7 +200,8 @@ struct GivenUp<'c> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         self.connection.0.inbox.forget(self.id);
-        if self.done || !self.sent || self.connection.0.link.takes_back_by_leaving() {
+        let is_told = self.connection.0.link.takes_back_by_leaving();
+        if self.done || !self.sent || is_told || self.connection.0.inbox.is_over() {
             return;
         }
         let (connection, id) = (self.connection.clone(), self.id);

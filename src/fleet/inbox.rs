@@ -14,6 +14,7 @@ use crate::domain::audit::Pending;
 use crate::domain::log::Logger;
 use crate::mcp::envelope::{self, Frame, Id, Message};
 use crate::mcp::error::Error;
+use crate::mcp::listen;
 use crate::mcp::request;
 
 use super::error::Cause;
@@ -78,6 +79,8 @@ struct Desk {
 #[derive(Default)]
 struct Waiting {
     answers: HashMap<u64, Waiter>,
+    /// The request that stays open: no call, and not counted as one.
+    listening: Option<Listening>,
     /// Why nothing more will be answered, once that is so.
     gone: Option<Cause>,
 }
@@ -85,6 +88,25 @@ struct Waiting {
 struct Waiter {
     answer: oneshot::Sender<Result<Bytes, Cause>>,
     notices: Option<mpsc::Sender<Notice>>,
+}
+
+struct Listening {
+    id: u64,
+    end: oneshot::Sender<Result<Bytes, Cause>>,
+    /// Where what the server agrees to tell goes; taken with the first word of it.
+    acknowledged: Option<oneshot::Sender<Bytes>>,
+}
+
+impl Waiting {
+    /// The end of the request that stays open, if it is this one.
+    fn end_of_listening(&mut self, id: u64) -> Option<oneshot::Sender<Result<Bytes, Cause>>> {
+        self.listening.take_if(|listening| listening.id == id).map(|listening| listening.end)
+    }
+
+    /// Who waits for the end of this request, whatever it is.
+    fn remove(&mut self, id: u64) -> Option<oneshot::Sender<Result<Bytes, Cause>>> {
+        self.answers.remove(&id).map(|waiter| waiter.answer).or_else(|| self.end_of_listening(id))
+    }
 }
 
 impl Inbox {
@@ -126,9 +148,9 @@ impl Inbox {
         self.0.logger.warn(format_args!("[mcp-bridge] skipped a frame that is longer than the limit"));
         let mut waiting = self.waiting();
         let only = (waiting.answers.len() == 1).then(|| waiting.answers.keys().next().copied()).flatten();
-        if let Some(waiter) = exchange.or(only).and_then(|id| waiting.answers.remove(&id)) {
+        if let Some(answer) = exchange.or(only).and_then(|id| waiting.remove(id)) {
             let cause = Cause::Protocol("the answer is longer than the frame limit".to_owned());
-            let _ = waiter.answer.send(Err(cause));
+            let _ = answer.send(Err(cause));
         }
     }
 
@@ -139,6 +161,9 @@ impl Inbox {
         let cause = waiting.gone.get_or_insert_with(|| cause.clone()).clone();
         for (_, waiter) in waiting.answers.drain() {
             let _ = waiter.answer.send(Err(cause.clone()));
+        }
+        if let Some(listening) = waiting.listening.take() {
+            let _ = listening.end.send(Err(cause));
         }
         drop(waiting);
         self.0.ended.cancel();
@@ -177,8 +202,28 @@ impl Inbox {
         Ok(answered)
     }
 
+    /// The same for the one request that stays open; the one before it, if any, is over.
+    pub(super) fn expect_listening(
+        &self,
+        id: u64,
+        acknowledged: oneshot::Sender<Bytes>,
+    ) -> Result<oneshot::Receiver<Result<Bytes, Cause>>, Cause> {
+        let (end, ended) = oneshot::channel();
+        let mut waiting = self.waiting();
+        if let Some(cause) = &waiting.gone {
+            return Err(cause.clone());
+        }
+        waiting.listening = Some(Listening { id, end, acknowledged: Some(acknowledged) });
+        Ok(ended)
+    }
+
     pub(super) fn forget(&self, id: u64) {
-        self.waiting().answers.remove(&id);
+        self.waiting().remove(id);
+    }
+
+    /// Whether nothing more will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.ended.is_cancelled()
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -214,15 +259,18 @@ impl Inbox {
     }
 
     fn answered(&self, id: Option<u64>, outcome: Result<Bytes, Bytes>) {
-        let waiter = id.and_then(|id| self.waiting().answers.remove(&id));
+        let waiter = id.and_then(|id| self.waiting().remove(id));
         // An answer to nothing: late, doubled or made up. It changes nothing.
         let Some(waiter) = waiter else { return };
-        let _ = waiter.answer.send(outcome.map_err(|error| Cause::answered(&error)));
+        let _ = waiter.send(outcome.map_err(|error| Cause::answered(&error)));
     }
 
     /// What belongs to a request goes to its caller, if the caller listens; the rest to the handler.
     /// A listener that does not keep up misses some; nothing waits for it.
     fn told(&self, method: String, params: Option<Bytes>, exchange: Option<u64>) {
+        if self.told_of_listening(&method, params.as_ref(), exchange) {
+            return;
+        }
         let progress = method == "notifications/progress";
         let message = method == "notifications/message";
         let of =
@@ -235,6 +283,27 @@ impl Inbox {
             // Progress that nobody asked for, or that came too late.
             _ if progress => {}
             Some(None) | None => self.0.handler.told(&method, params),
+        }
+    }
+
+    /// Whether it is about the request that stays open itself; the changes told on it are for the handler.
+    fn told_of_listening(&self, method: &str, params: Option<&Bytes>, exchange: Option<u64>) -> bool {
+        match (method, params) {
+            (listen::ACKNOWLEDGED, Some(params)) => {
+                let id = listen::subscription(params).or(exchange);
+                let mut waiting = self.waiting();
+                let listening = waiting.listening.as_mut().filter(|listening| Some(listening.id) == id);
+                if let Some(acknowledged) = listening.and_then(|listening| listening.acknowledged.take()) {
+                    let _ = acknowledged.send(params.clone());
+                }
+                true
+            }
+            // Some end it this way; the specification has both.
+            ("notifications/cancelled", Some(params)) => {
+                let end = listen::cancelled(params).and_then(|id| self.waiting().end_of_listening(id));
+                end.is_some_and(|end| end.send(Ok(Bytes::from_static(b"{}"))).is_ok())
+            }
+            _ => false,
         }
     }
 
@@ -267,4 +336,36 @@ fn progress_token(params: &Bytes) -> Option<u64> {
         token: u64,
     }
     serde_json::from_slice::<Progress>(params).ok().map(|progress| progress.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that stays open is not counted, and does not make it doubtful which answer was too long.
+    #[test]
+    fn listening_is_no_request_in_flight() {
+        let inbox = Inbox::new(Arc::new(Deaf), Logger::silent());
+        let (agree, mut agreed) = oneshot::channel();
+        let mut ended = inbox.expect_listening(1, agree).expect("it is open");
+        assert_eq!(inbox.in_flight(), 0);
+        inbox.too_long(None);
+        assert!(ended.try_recv().is_err(), "it goes on");
+
+        let mut answered = inbox.expect(2, None).expect("it is open");
+        assert_eq!(inbox.in_flight(), 1);
+        inbox.too_long(None);
+        assert!(matches!(answered.try_recv(), Ok(Err(Cause::Protocol(_)))));
+
+        let frame = |text: &'static str| inbox.frame(&Bytes::from_static(text.as_bytes()), None);
+        let word = r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}"#;
+        frame(word);
+        assert!(agreed.try_recv().is_err(), "it is another's");
+        inbox.frame(&Bytes::from(word.replace(":7}", ":1}")), None);
+        assert!(agreed.try_recv().is_ok());
+        frame(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+        assert!(ended.try_recv().is_err());
+        frame(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert!(matches!(ended.try_recv(), Ok(Ok(_))));
+    }
 }

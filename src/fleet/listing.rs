@@ -146,7 +146,7 @@ async fn items(
             Err(reason) => left_out.push(format!("{}: {}", list.method, clip(&reason))),
         });
     match listed.await {
-        Ok(()) => Ok((items, left_out)),
+        Ok(_) => Ok((items, left_out)),
         // Many have resources and no templates.
         Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Ok(Default::default()),
         Err(cause @ (Cause::Answered { .. } | Cause::Protocol(_) | Cause::TimedOut(_))) => {
@@ -219,22 +219,23 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
             }
             Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
         });
-    pages.await?;
+    let fresh_ms = pages.await?;
     session.mirror(mirrored);
+    session.keep_fresh(fresh_ms);
     Ok(listed)
 }
 
-/// Every entry of a list, page after page.
+/// Every entry of a list, page after page; gives for how many milliseconds it stays true, where its server says so.
 async fn pages(
     session: &Session,
     method: &str,
     member: &str,
     until: Instant,
     mut each: impl FnMut(Box<RawValue>),
-) -> Result<(), Cause> {
+) -> Result<Option<u64>, Cause> {
     let broken = |what: String| Cause::Protocol(format!("{method}: {what}"));
     let (mut cursor, mut seen) = (None::<String>, HashSet::new());
-    let (mut bytes, mut count) = (0, 0);
+    let (mut bytes, mut count, mut fresh_ms) = (0, 0, None::<u64>);
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         let left = until.saturating_duration_since(Instant::now());
@@ -253,10 +254,13 @@ async fn pages(
             return Err(broken(format!("more than {TOOLS_MAX} {member}")));
         }
         entries.into_iter().for_each(&mut each);
+        // The list is stale as soon as one of its pages is. Anything but a number says nothing.
+        let page_ms = members.get("ttlMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
+        fresh_ms = fresh_ms.into_iter().chain(page_ms).min();
         let next = members.get("nextCursor").map(|next| serde_json::from_str::<Option<String>>(next.get()));
         let next = next.transpose().map_err(unread)?.flatten();
         match next.filter(|cursor| !cursor.is_empty()) {
-            None => return Ok(()),
+            None => return Ok(fresh_ms),
             Some(next) if !seen.insert(next.clone()) => {
                 return Err(broken("the same cursor came twice".to_owned()));
             }

@@ -20,6 +20,7 @@ pub mod inbox;
 mod inspect;
 mod keeper;
 pub mod link;
+mod listen;
 pub mod listing;
 pub mod logbook;
 pub mod oauth;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::mcp::error::code;
@@ -34,6 +34,12 @@ const INPUT_ROUNDS_MAX: usize = 10;
 /// What one round may ask.
 const INPUT_REQUESTS_MAX: usize = 32;
 
+/// A list that is stale sooner by its server's word is read no more often than this.
+const FRESH_MIN: Duration = Duration::from_secs(5);
+
+/// … and one that never is, no less often than this.
+const FRESH_MAX: Duration = Duration::from_hours(1);
+
 /// A cheap handle to an introduced connection.
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
@@ -48,6 +54,8 @@ struct Inner {
     meta: Vec<u8>,
     /// By tool: which arguments its server wants in headers. Filled by listing the tools.
     mirrors: Mutex<HashMap<String, Arc<[Mirror]>>>,
+    /// How long the list of tools stays true by its server's word, in milliseconds; 0 if it gave none.
+    fresh_ms: AtomicU64,
     /// How often the server forgot us.
     renewals: AtomicU64,
     /// Whoever notices first makes the new session; the others wait for it.
@@ -111,6 +119,7 @@ impl Session {
             introduction,
             meta,
             mirrors: Mutex::default(),
+            fresh_ms: AtomicU64::new(0),
             renewals: AtomicU64::new(0),
             renewing: tokio::sync::Mutex::default(),
         })))
@@ -141,6 +150,16 @@ impl Session {
     ) -> Result<Bytes, Cause> {
         let until = Instant::now() + deadline;
         self.ask(method, &request, &[], until).await.map_err(|cause| within(deadline, cause))
+    }
+
+    /// The request that stays open and tells of changes; see [`Connection::listen`].
+    pub(super) async fn listen(
+        &self,
+        params: &[u8],
+        acknowledged: oneshot::Sender<Bytes>,
+    ) -> Result<Bytes, Cause> {
+        let ask = Ask { params: Some(params), meta: &self.0.meta, ..Ask::default() };
+        self.0.connection.listen(ask, acknowledged).await
     }
 
     /// Calls a tool. `arguments` is a JSON object; the result is the bytes that the server sent.
@@ -193,6 +212,17 @@ impl Session {
     /// Remembers which arguments a tool wants in headers.
     pub(super) fn mirror(&self, mirrors: HashMap<String, Arc<[Mirror]>>) {
         *self.0.mirrors.lock().expect("nothing panics while it holds the mirrors") = mirrors;
+    }
+
+    /// Remembers how long the list of tools stays true by its server's word.
+    pub(super) fn keep_fresh(&self, milliseconds: Option<u64>) {
+        self.0.fresh_ms.store(milliseconds.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// How long the list of tools stays true by its server's word, if it gave one; within reason.
+    pub(super) fn fresh_for(&self) -> Option<Duration> {
+        let fresh = Duration::from_millis(self.0.fresh_ms.load(Ordering::Relaxed));
+        (fresh > Duration::ZERO).then(|| fresh.clamp(FRESH_MIN, FRESH_MAX))
     }
 
     fn headers(&self, tool: &str, arguments: &[u8]) -> Vec<(String, String)> {

@@ -17,8 +17,7 @@ const CORRELATION_ID: &str = "colibri/correlationId";
 /// Where colibri says how a result breaks its tool's own output schema.
 const OUTPUT_MISMATCH: &str = "colibri/outputMismatch";
 
-/// How long a modern client may keep what `server/discover` and the lists said. Nothing pushes a
-/// change to it yet, so this is also how stale it can become.
+/// How long a modern client may keep what `server/discover` and, where there are no servers, the lists said.
 pub const TTL_MS: u64 = 60_000;
 
 /// Who colibri says it is.
@@ -143,13 +142,13 @@ impl Identity {
     }
 
     /// What comes from servers is there if there are any, and with it that it can change; tools may come even where
-    /// there is none yet. The newer family is told of changes in another way.
+    /// there is none yet. The newer family asks to be told, and cannot ask for changes of single resources.
     fn capabilities(&self, has_servers: bool, revision: &Revision) -> Value {
         let mut capabilities = json!({ "tools": {} });
         if revision.set_level {
             capabilities["logging"] = json!({});
         }
-        if self.servers && revision.family == Family::Legacy {
+        if self.servers {
             capabilities["tools"]["listChanged"] = Value::from(true);
         }
         if self.skills || has_servers {
@@ -164,11 +163,11 @@ impl Identity {
             if revision.date > REVISIONS[0].date {
                 capabilities["completions"] = json!({});
             }
+            for list in ["resources", "prompts"] {
+                capabilities[list]["listChanged"] = Value::from(true);
+            }
             if revision.family == Family::Legacy {
                 capabilities["resources"]["subscribe"] = Value::from(true);
-                for list in ["resources", "prompts"] {
-                    capabilities[list]["listChanged"] = Value::from(true);
-                }
             }
         }
         capabilities

@@ -173,7 +173,7 @@ impl Page {
         }
         cache_hints(&mut rest, revision);
         if identity.servers && revision.cache_hints {
-            // Servers come, go and change their lists, and nothing tells a modern client so: it must ask.
+            // Servers come, go and change their lists, and a modern client is told only if it listens.
             rest.insert("ttlMs".to_owned(), Value::from(0));
         }
         identity.sign(&mut rest, revision);

@@ -7,7 +7,7 @@
 //!
 //! A frame comes in through [`lines`] (where does it end?), [`scan`] (is it JSON, and where are the
 //! six keys?), [`envelope`] (is it a request?) and [`params`] (what does it ask?). An answer goes out
-//! through [`answer`], [`lists`] and [`resources`]. Toward other servers, [`request`] writes, and over
+//! through [`answer`], [`lists`], [`listen`] and [`resources`]. Toward other servers, [`request`] writes, and over
 //! HTTP [`headers`] repeats and [`sse`] frames.
 
 pub mod answer;
@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod error;
 pub mod headers;
 pub mod lines;
+pub mod listen;
 pub mod lists;
 pub mod params;
 pub mod raw;

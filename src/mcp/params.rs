@@ -312,7 +312,7 @@ mod tests {
         );
         let expected = Meta {
             version: Some("2026-07-28".to_owned()),
-            capabilities: Some(Bytes::from_static(b"{}")),
+            capabilities: Some(Bytes::from_static(br#"{"sampling":{}}"#)),
             client: Some("test".to_owned()),
             log_level: Some(LogLevel::Notice),
             progress_token: Id::read(b"\"p\""),

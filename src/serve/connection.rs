@@ -19,7 +19,8 @@ use crate::mcp::lines::{Line, Lines};
 use crate::mcp::request::notification;
 
 use super::front::Front;
-use super::in_flight::{InFlight, Ticket, contain};
+use super::in_flight::{InFlight, Ticket, contain, still_running};
+use super::listening::{Listen, Listening};
 use super::outbox::Outbox;
 use super::session::{Answering, Asked, Session, Step};
 use super::{CallPath, Ended, Limits};
@@ -33,6 +34,7 @@ pub(super) struct Connection<P> {
     calls: P,
     input: Input,
     in_flight: InFlight,
+    listening: Listening,
     outbox: Outbox,
     front: Front,
     /// Whether the servers know what this client can be asked.
@@ -74,7 +76,8 @@ impl<P: CallPath> Connection<P> {
     ) -> Self {
         let input = Input { chunks, lines: Lines::new(limits.frame_bytes_max), ended: false };
         let in_flight = InFlight::new(limits.calls_in_flight_max);
-        Self { session, calls, input, in_flight, outbox, front, introduced: false, limits, logger }
+        let listening = Listening::default();
+        Self { session, calls, input, in_flight, listening, outbox, front, introduced: false, limits, logger }
     }
 
     /// Serves until one side ends it, then lets the calls in flight end.
@@ -90,12 +93,9 @@ impl<P: CallPath> Connection<P> {
             };
             match event {
                 Event::Line(line) => self.take(line, &stop).await,
-                // A client that does not read what it was told is not told more.
                 Event::ListChanged => {
                     let before = std::mem::replace(&mut told, *changes.borrow_and_update());
-                    if self.session.hears_changes() && self.outbox.has_room() {
-                        told.since(before).for_each(|method| self.outbox.push(notification(method, None)));
-                    }
+                    told.since(before).for_each(|method| self.tell(method));
                 }
                 Event::End(ended) => break ended,
             }
@@ -107,6 +107,17 @@ impl<P: CallPath> Connection<P> {
         self.front.gone();
         self.wind_down().await;
         ended
+    }
+
+    /// A list has changed. A client that does not read what it was told is not told more.
+    fn tell(&self, method: &str) {
+        if !self.outbox.has_room() {
+            return;
+        }
+        if self.session.hears_changes() {
+            self.outbox.push(notification(method, None));
+        }
+        self.listening.told(method).for_each(|frame| self.outbox.push(frame));
     }
 
     async fn take(&mut self, line: Line, stop: &CancellationToken) {
@@ -179,9 +190,11 @@ impl<P: CallPath> Connection<P> {
             Step::Silence => None,
             Step::Answer(answer) => Some(Pending::Ready(answer)),
             Step::Cancel(id) => {
+                self.listening.cancel(&id);
                 self.in_flight.cancel(&id);
                 None
             }
+            Step::Listen(listen) => self.listen(listen),
             Step::Call(asked) => Some(self.call(*asked, bytes, stop).await),
             Step::Answered(id, outcome) => {
                 self.front.answered(&id, outcome);
@@ -199,6 +212,20 @@ impl<P: CallPath> Connection<P> {
         }
     }
 
+    /// Begins to tell of changes, or refuses to. That it has begun is no answer: a batch does not hold it back.
+    fn listen(&mut self, listen: Listen) -> Option<Pending> {
+        let id = listen.id.clone();
+        let is_running = self.in_flight.has(&id) || self.listening.has(&id);
+        let opened = if is_running { Err(still_running(&id)) } else { self.listening.open(listen) };
+        match opened {
+            Ok(acknowledged) => {
+                self.outbox.push(acknowledged);
+                None
+            }
+            Err(error) => Some(Pending::Ready(answer::failure(Some(&id), &error))),
+        }
+    }
+
     /// Servers wait to know whether somebody is there whom they can ask: a client that has begun a session, or,
     /// never, one of the newer family.
     fn introduce(&mut self, step: &Step) {
@@ -209,7 +236,7 @@ impl<P: CallPath> Connection<P> {
             let abilities = serde_json::from_slice(&abilities).unwrap_or_default();
             self.front.introduce(abilities, Some(self.outbox.clone()));
             self.introduced = true;
-        } else if matches!(step, Step::Call(_) | Step::Answer(_)) {
+        } else if matches!(step, Step::Call(_) | Step::Listen(_) | Step::Answer(_)) {
             self.front.introduce(serde_json::Value::Null, None);
         }
     }
@@ -222,7 +249,9 @@ impl<P: CallPath> Connection<P> {
         let entered = tokio::select! {
             biased;
             _ = ending(&self.outbox, stop) => Err(Error::internal("colibri is stopping: the call was not begun")),
-            () = self.in_flight.room() => {
+            () = self.in_flight.room() => if self.listening.has(&id) {
+                Err(still_running(&id))
+            } else {
                 let cancel = self.in_flight.token();
                 self.in_flight.enter(id.clone(), cancel.clone(), bytes).map(|ticket| (ticket, cancel))
             }
@@ -250,8 +279,9 @@ impl<P: CallPath> Connection<P> {
     }
 
     /// Calls in flight may end, then must; what they answered is written. Never longer than the limit.
-    async fn wind_down(self) {
+    async fn wind_down(mut self) {
         let begun = Instant::now();
+        self.listening.end().for_each(|frame| self.outbox.push(frame));
         let limits = &self.limits;
         if timeout_at(begun + limits.calls_grace, self.in_flight.idle()).await.is_err() {
             self.in_flight.cancel_all();

@@ -66,16 +66,18 @@ impl InFlight {
     /// Writes the call into the book and asks for its place. One id names one call at a time.
     pub(super) fn enter(&self, id: Id, cancel: CancellationToken, bytes: usize) -> Result<Ticket, Error> {
         match lock(&self.book).entry(id) {
-            Entry::Occupied(line) => {
-                let text = format!("a request with the id {} is still running", line.key().raw());
-                Err(Error::invalid_request(text))
-            }
+            Entry::Occupied(line) => Err(still_running(line.key())),
             Entry::Vacant(vacant) => {
                 let (id, book) = (vacant.key().clone(), Arc::clone(&self.book));
                 vacant.insert(Line { cancel, by_client: false });
                 Ok(Ticket { id, book, place: self.places.ask(bytes), held: None })
             }
         }
+    }
+
+    /// Whether a call with that id has not ended.
+    pub(super) fn has(&self, id: &Id) -> bool {
+        lock(&self.book).contains_key(id)
     }
 
     /// The client no longer wants an answer. Late or mistaken news changes nothing.
@@ -128,6 +130,11 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         lock(&self.book).remove(&self.id);
     }
+}
+
+/// One id names one request at a time.
+pub(super) fn still_running(id: &Id) -> Error {
+    Error::invalid_request(format!("a request with the id {} is still running", id.raw()))
 }
 
 /// Each change is one operation on the map, so a panic elsewhere does not spoil it.

@@ -10,6 +10,7 @@ mod connection;
 mod double;
 mod front;
 mod in_flight;
+mod listening;
 pub mod operator;
 mod outbox;
 mod places;

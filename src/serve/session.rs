@@ -16,12 +16,14 @@ use crate::domain::offer::{Entries, Kind};
 use crate::mcp::answer::{self, Identity};
 use crate::mcp::envelope::{Id, Message};
 use crate::mcp::error::Error;
+use crate::mcp::listen::{Filter, LISTEN};
 use crate::mcp::lists::{self, PAGE_BYTES_MAX};
 use crate::mcp::params::{self, LogLevel, Meta, ToolCall};
 use crate::mcp::resources;
 use crate::mcp::revision::{Family, Revision, known, negotiate};
 
 use super::Menu;
+use super::listening::Listen;
 
 const NOT_BEGUN: &str = "the session has not begun: send `initialize` first, or put \
     `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` \
@@ -61,7 +63,9 @@ pub(super) enum Step {
     Answer(Bytes),
     /// A call.
     Call(Box<Asked>),
-    /// The end of a call.
+    /// A request that stays open, to hear of changes.
+    Listen(Listen),
+    /// The end of a call, or of listening.
     Cancel(Id),
     /// The answer to a question of a server's.
     Answered(Id, Result<Bytes, Bytes>),
@@ -137,6 +141,7 @@ enum Outcome {
     Value(Value),
     LogLevel(LogLevel),
     Call(Peer, ToolCall),
+    Listen(Filter, &'static Revision),
     /// With what servers list behind it, if it is a list.
     Method(Peer, &'static str, Bytes, Option<Entries>),
 }
@@ -153,10 +158,16 @@ impl Session {
         self.legacy.as_ref().is_some_and(|peer| peer.revision.batching)
     }
 
-    /// Whether the client is to be told when the list of tools has changed: one that has begun a session.
-    /// The newer family is told to keep no list, where there are servers.
+    /// Whether the client is to be told of every list that has changed: one that has begun a session. The newer
+    /// family is told what it asks for, and to keep no list where there are servers.
     pub(super) fn hears_changes(&self) -> bool {
         self.legacy.is_some()
+    }
+
+    /// What a client that asks for it hears of: without servers nothing changes. Changes of single resources are not
+    /// among it.
+    fn told(&self) -> Filter {
+        if self.identity.servers { Filter::ALL } else { Filter::default() }
     }
 
     /// What the client of a session can be asked, raw; nothing if none has begun.
@@ -194,6 +205,9 @@ impl Session {
             Outcome::Raw(result) => Step::Answer(answer::success(&id, &result)),
             Outcome::Value(result) => Step::Answer(answer::value(&id, &result)),
             Outcome::LogLevel(level) => Step::LogLevel(level.name(), answer::success(&id, b"{}")),
+            Outcome::Listen(filter, revision) => {
+                Step::Listen(Listen { id, filter, identity: Arc::clone(&self.identity), revision })
+            }
             Outcome::Call(peer, call) => Step::Call(Box::new(self.ask(id, peer, call, progress, None, None))),
             Outcome::Method(peer, method, arguments, behind) => {
                 let call = ToolCall { name: method.to_owned(), arguments: Some(arguments), given: None };
@@ -219,6 +233,7 @@ impl Session {
                 Ok(Outcome::Value(self.identity.discover(menu.instructions().as_deref(), revision)))
             }
             "tools/list" => self.list(params, revision, menu),
+            LISTEN => Ok(Outcome::Listen(Filter::asked(params)?.and(self.told()), revision)),
             "tools/call" => {
                 let peer = self.peer(revision, meta.client);
                 let peer = Peer { capabilities: Some(capabilities), ..peer };

@@ -237,6 +237,7 @@ fn frame(line: &str) -> Value {
         "notifications/resources/list_changed",
         "notifications/prompts/list_changed",
         "notifications/resources/updated",
+        "notifications/subscriptions/acknowledged",
         "notifications/progress",
         "notifications/message",
         "notifications/cancelled",

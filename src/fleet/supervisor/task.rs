@@ -18,6 +18,7 @@ use crate::fleet::bus::episode;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Handler;
 use crate::fleet::inspect::Inspector;
+use crate::fleet::listen::{Heard, Listening};
 use crate::fleet::listing;
 use crate::fleet::offer::Offered;
 use crate::fleet::remembered;
@@ -62,11 +63,13 @@ pub(super) struct Supervisor {
     duty: Duty,
     work: Option<Work>,
     live: Option<Live>,
+    /// Hears of changes on the live connection, where its server tells them on request.
+    listening: Option<Listening>,
     offered: Arc<Offered>,
     recalled: bool,
     connects: u64,
     counts: Counts,
-    /// When it was listed last.
+    /// When it was listed last, or that failed.
     listed_at: Instant,
     /// The server said that its list has changed.
     list_is_stale: bool,
@@ -103,6 +106,7 @@ impl Supervisor {
             duty: Duty::Rest,
             work: None,
             live: None,
+            listening: None,
             offered: Arc::default(),
             recalled: false,
             connects: 0,
@@ -145,6 +149,7 @@ impl Supervisor {
         let wake = self.state.next_wake().map(|at| at.since(now));
         let idle_close = self.settings.idle_close.filter(|_| self.state.serves());
         let idle = idle_close.map(|after| after.saturating_sub(self.usage.unused_for()));
+        let stale = self.stale_in();
         tokio::select! {
             biased;
             request = self.inbox.recv() => self.requested(request),
@@ -153,10 +158,31 @@ impl Supervisor {
                 self.learnt(news)
             }
             (generation, cause) = ended(self.live.as_ref()) => Some(self.lost(generation, &cause)),
+            heard = heard(self.listening.as_mut()) => {
+                // What changed before the server began to tell, nobody has told.
+                self.list_is_stale |= heard == Heard::Begun;
+                None
+            }
             () = woken(wake) => Some(Event::Woke),
             // Somebody may have come meanwhile.
             () = woken(idle) => idle_close.filter(|after| self.usage.unused_for() >= *after).map(|_| Event::Unused),
+            () = woken(stale) => {
+                self.list_is_stale |= self.stale_in() == Some(Duration::ZERO);
+                None
+            }
         }
+    }
+
+    /// When to look whether the list has to be read again, since its time is over. Only a server that is used is
+    /// asked, and only one that does not tell of changes by itself.
+    fn stale_in(&self) -> Option<Duration> {
+        let live = self.live.as_ref().filter(|_| self.work.is_none() && self.state.serves())?;
+        let fresh_for = live.session.fresh_for()?;
+        if self.listening.as_ref().is_some_and(Listening::is_told) {
+            return None;
+        }
+        let is_used = self.usage.unused_for() < fresh_for;
+        Some(if is_used { fresh_for.saturating_sub(self.listed_at.elapsed()) } else { fresh_for })
     }
 
     fn requested(&mut self, request: Option<Request>) -> Option<Event> {
@@ -213,6 +239,7 @@ impl Supervisor {
         match news {
             News::Connected(generation, Ok((session, offered))) => {
                 self.record_protection(&session);
+                self.listening = Listening::to(&session);
                 self.live = Some(Live { generation, session });
                 self.connects += 1;
                 self.usage.touch();
@@ -233,6 +260,7 @@ impl Supervisor {
                 None
             }
             News::Listed(Err(cause)) => {
+                self.listed_at = Instant::now();
                 let name = &self.settings.name;
                 self.surroundings
                     .logger
@@ -286,10 +314,11 @@ impl Supervisor {
     fn connect(&mut self, generation: Generation) -> Work {
         self.list_is_stale = false;
         let (old, settings) = (self.live.take(), Arc::clone(&self.settings));
+        let listening = self.listening.take();
         let (handler, logger) = (Arc::clone(&self.handler), self.surroundings.logger.clone());
         let look = self.inspection();
         Box::pin(async move {
-            close(old).await;
+            close(old, listening).await;
             // Never two of them at once, whatever was given up half-way.
             settings.opener.settled().await;
             News::Connected(generation, connect(&settings, handler, logger, Some(look)).await)
@@ -299,8 +328,9 @@ impl Supervisor {
     /// Ends the connection, and whatever else was begun: what is given up half-way is waited for too.
     fn end(&mut self, news: News) -> Work {
         let (live, settings) = (self.live.take(), Arc::clone(&self.settings));
+        let listening = self.listening.take();
         Box::pin(async move {
-            close(live).await;
+            close(live, listening).await;
             settings.opener.settled().await;
             news
         })
@@ -403,6 +433,13 @@ async fn news(work: &mut Option<Work>) -> News {
 async fn ended(live: Option<&Live>) -> (Generation, Cause) {
     match live {
         Some(live) => (live.generation, live.session.connection().ended().await),
+        None => pending().await,
+    }
+}
+
+async fn heard(listening: Option<&mut Listening>) -> Heard {
+    match listening {
+        Some(listening) => listening.heard().await,
         None => pending().await,
     }
 }

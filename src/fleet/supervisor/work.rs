@@ -18,6 +18,7 @@ use crate::fleet::era::{Era, Parties, introduce};
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::Handler;
 use crate::fleet::inspect::Inspector;
+use crate::fleet::listen::Listening;
 use crate::fleet::listing;
 use crate::fleet::offer::Offered;
 use crate::fleet::session::{Request as Ask, Session};
@@ -105,10 +106,12 @@ pub(super) async fn probe(settings: &Settings, session: &Session) -> Result<(), 
     }
 }
 
-pub(super) async fn close(live: Option<Live>) {
+/// Ends a connection, and with it the listening: what is over is not taken back.
+pub(super) async fn close(live: Option<Live>, listening: Option<Listening>) {
     if let Some(live) = live {
         live.session.connection().close().await;
     }
+    drop(listening);
 }
 
 pub(super) fn reason(cause: &Cause, masks: &Masks) -> Arc<str> {

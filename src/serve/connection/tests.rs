@@ -1,6 +1,8 @@
 //! Connections, with the clock paused and no thread: what waits, waits for ever, and a deadline is
 //! met to the millisecond. The last stories use real pipes.
 
+mod listening;
+
 use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,6 +37,14 @@ impl Client {
     }
 
     async fn speaking(revision: &str, limits: Limits) -> Self {
+        let client = Self::silent(identity(), limits);
+        client.send(&INITIALIZE.replace("REVISION", revision)).await;
+        assert_eq!(client.answers().await.len(), 1);
+        client
+    }
+
+    /// One that has said nothing yet.
+    fn silent(identity: Identity, limits: Limits) -> Self {
         let (chunks, receiver) = mpsc::channel(2);
         let outbox = Outbox::new(limits.answers_bytes_max);
         let double = Double::new();
@@ -43,14 +53,11 @@ impl Client {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&log);
         let logger = Logger::new(Level::Debug, move |_, line| lines.lock().unwrap().push(line.to_owned()));
-        let session = Session::new(Arc::new(identity()), "ada".to_owned());
+        let session = Session::new(Arc::new(identity), "ada".to_owned());
         let connection =
             Connection::new(session, double, receiver, outbox.clone(), Front::default(), limits, logger);
         let connection = tokio::spawn(connection.run(stop.clone()));
-        let client = Self { chunks, outbox, gate, changes, stop, log, connection };
-        client.send(&INITIALIZE.replace("REVISION", revision)).await;
-        assert_eq!(client.answers().await.len(), 1);
-        client
+        Self { chunks, outbox, gate, changes, stop, log, connection }
     }
 
     async fn send(&self, line: &str) {

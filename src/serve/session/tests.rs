@@ -37,6 +37,7 @@ fn say(session: &mut Session, frame: &str) -> String {
         Step::Silence | Step::Answered(..) => String::new(),
         Step::Cancel(id) => format!("cancel {}", id.raw()),
         Step::Tell(method) => format!("tell {method}"),
+        Step::Listen(listen) => format!("listen {} {:?}", listen.id.raw(), listen.filter),
         Step::LogLevel(_, answer) => {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             format!("result {}", answer["result"])
@@ -169,7 +170,9 @@ fn what_servers_offer_is_listed_and_asked_for() {
         assert!(said.contains(capability), "{said}");
     }
     let discovered = say(&mut session, &modern("server/discover", &json!({})));
-    assert!(discovered.contains(r#""prompts":{},"resources":{}"#), "{discovered}");
+    let listed =
+        r#""prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{"listChanged":true}"#;
+    assert!(discovered.contains(listed), "{discovered}");
 
     let argument = json!({ "name": "n", "value": 1.5 });
     for (method, params, expected) in [
@@ -272,6 +275,27 @@ fn a_method_is_answered_in_the_words_of_its_revision() {
     let more = br#"{"ok":true,"data":{"resources":[],"nextCursor":"skill://x"}}"#;
     let listed = text(answering("resources/list", old).envelope(&id, more, false, "c"));
     assert!(!listed.contains("file:///a") && listed.contains(r#""nextCursor":"skill://x""#), "{listed}");
+}
+
+/// PR-12: a client of the newer family asks to be told, and is told at most what can change.
+#[test]
+fn a_modern_client_listens_for_what_can_change() {
+    let listening = |servers, params: &Value| {
+        let identity =
+            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers };
+        say(&mut Session::new(Arc::new(identity), "ada".to_owned()), &modern("subscriptions/listen", params))
+    };
+    let asked =
+        json!({ "notifications": { "toolsListChanged": true, "resourceSubscriptions": ["file:///a"] } });
+    assert_eq!(listening(true, &asked), "listen 1 Filter { tools: true, prompts: false, resources: false }");
+    assert_eq!(
+        listening(false, &asked),
+        "listen 1 Filter { tools: false, prompts: false, resources: false }"
+    );
+    assert!(listening(true, &json!({})).starts_with("-32602 invalid params: missing field `notifications`"));
+    // The older family is told without asking, and has no such method.
+    let legacy = say(&mut begun(), &request("subscriptions/listen", &asked));
+    assert_eq!(legacy, "-32601 unknown method: subscriptions/listen");
 }
 
 #[test]
