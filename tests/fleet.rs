@@ -1,5 +1,7 @@
 //! Many servers behind one face: on a paused clock over links in memory, then with real children.
 
+mod acquire;
+mod ancestors;
 mod asks;
 mod changes;
 mod children;
@@ -8,6 +10,7 @@ mod news;
 mod offers;
 mod operate;
 mod pins;
+mod probes;
 mod queues;
 mod support;
 

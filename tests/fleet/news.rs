@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::support::{Opens, Scripted, fleet, member, secs};
 
 /// The next event of that topic.
-async fn next(subscription: &mut Subscription, topic: &str) -> Arc<Event> {
+pub(super) async fn next(subscription: &mut Subscription, topic: &str) -> Arc<Event> {
     loop {
         match subscription.next().await.expect("the fleet is there") {
             Heard::Event(event) if event.topic() == topic => return event,

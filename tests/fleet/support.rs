@@ -57,12 +57,13 @@ pub(super) struct Scripted(Arc<Mutex<State>>);
 struct State {
     plan: VecDeque<Opens>,
     tools: Vec<String>,
-    opened: usize,
+    /// When each attempt to open it began.
+    opened: Vec<Instant>,
     called: usize,
     deaf: bool,
     /// What it offers from right after its next listing on.
     changes_to: Option<Vec<String>>,
-    heard: Vec<String>,
+    heard: Vec<(String, Instant)>,
     /// Calls that nobody has answered: their ids, and the tokens under which progress is told.
     hung: Vec<(u64, u64)>,
     /// Descriptions of tools that have one.
@@ -206,7 +207,22 @@ impl Scripted {
     }
 
     pub(super) fn opened(&self) -> usize {
-        self.state().opened
+        self.state().opened.len()
+    }
+
+    /// When each attempt to open it began.
+    pub(super) fn opened_at(&self) -> Vec<Instant> {
+        self.state().opened.clone()
+    }
+
+    /// When it was asked or told this.
+    pub(super) fn heard_at(&self, method: &str) -> Vec<Instant> {
+        self.state().heard.iter().filter(|(heard, _)| heard == method).map(|(_, at)| *at).collect()
+    }
+
+    /// The way out of the live connection: as long as this is held, that connection has not ended.
+    pub(super) fn held(&self) -> mpsc::Sender<Bytes> {
+        self.state().out.clone().expect("it is connected")
     }
 
     pub(super) fn called(&self) -> usize {
@@ -214,7 +230,7 @@ impl Scripted {
     }
 
     pub(super) fn heard(&self, method: &str) -> bool {
-        self.state().heard.iter().any(|heard| heard == method)
+        !self.heard_at(method).is_empty()
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -231,7 +247,7 @@ impl Scripted {
             }
         }
         let mut state = self.state();
-        if state.opened == generation {
+        if state.opened.len() == generation {
             state.out = None;
         }
     }
@@ -239,7 +255,7 @@ impl Scripted {
     fn answer(&self, message: &Value) -> Option<Value> {
         let mut state = self.state();
         let method = message["method"].as_str().unwrap_or_default().to_owned();
-        state.heard.push(method.clone());
+        state.heard.push((method.clone(), Instant::now()));
         let id = message.get("id").filter(|_| !state.deaf)?.clone();
         let error =
             |code: i32| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no" } });
@@ -317,7 +333,7 @@ impl Opener for Scripted {
     fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
         let planned = {
             let mut state = self.state();
-            state.opened += 1;
+            state.opened.push(Instant::now());
             state.plan.pop_front()
         };
         match planned {
@@ -330,7 +346,7 @@ impl Opener for Scripted {
             let mut state = self.state();
             (state.out, state.deaf) = (Some(send), false);
             state.hung.clear();
-            state.opened
+            state.opened.len()
         };
         tokio::spawn(self.clone().serve(received, generation));
         Box::pin(std::future::ready(Ok(link)))
