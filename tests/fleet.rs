@@ -3,6 +3,7 @@
 mod acquire;
 mod ancestors;
 mod asks;
+mod canary;
 mod changes;
 mod children;
 mod deadlines;
@@ -12,6 +13,8 @@ mod operate;
 mod pins;
 mod probes;
 mod queues;
+mod reload;
+mod scenarios;
 mod support;
 
 pub(crate) use children::processes;
