@@ -1,14 +1,16 @@
 //! Calls to a server that is not there: who waits, for how long, and what it is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use colibri::domain::provider::{ProviderError, Unavailable};
+use colibri::domain::provider::{Executed, ProviderError, Unavailable};
 use colibri::fleet::roster::{Failed, Found, Member, Start, ToolSettings};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::refused;
-use super::support::{Opens, Scripted, fleet, member, secs};
+use super::support::{Opens, Scripted, fleet, member, secs, until};
 
 /// A server whose tools `t5` and `t20` have so many seconds, and which is lost: it comes back after so many attempts.
 fn with_deadlines(server: &Scripted) -> Member {
@@ -37,7 +39,7 @@ async fn joiners_share_one_start() {
     lazy.terms.start = Start::OnUse;
     let fleet = fleet(vec![lazy]);
     let begun = Instant::now();
-    let found = futures_util::future::join_all((0..50).map(|_| fleet.fleet.find("s__a"))).await;
+    let found = join_all((0..50).map(|_| fleet.fleet.find("s__a"))).await;
     assert!(found.iter().all(|found| matches!(found, Found::Tool(_))));
     assert_eq!((server.opened(), begun.elapsed()), (4, secs(1 + 2)), "now, at once, and after 1 and 2 s");
 }
@@ -128,4 +130,54 @@ async fn during_shutdown_nobody_waits() {
     let opened = server.opened();
     sleep_until(begun + secs(3600)).await;
     assert_eq!(server.opened(), opened, "nothing goes on");
+}
+
+/// PR-17, SB-5: a server is lost under load: each of its calls is told at once that it may have had an effect, and none is
+/// sent again; those of another server come to their end; and the next calls of the first are served by its next life.
+#[tokio::test(start_paused = true)]
+async fn a_restart_under_load_costs_the_calls_under_way_and_no_other() {
+    let (lost, well) = (Scripted::new(&["hang", "a"]), Scripted::new(&["hang"]));
+    let fleet = Arc::new(fleet(vec![member("lost", &lost), member("well", &well)]));
+    fleet.listed(3).await;
+    let calls = |name: &'static str| {
+        let fleet = Arc::clone(&fleet);
+        tokio::spawn(async move { join_all((0..50).map(|_| fleet.call(name))).await })
+    };
+    let (of_lost, of_well) = (calls("lost__hang"), calls("well__hang"));
+    until(|| lost.called() == 50 && well.called() == 50).await;
+    let begun = Instant::now();
+    lost.cut();
+    for outcome in of_lost.await.expect("no panic") {
+        let error = outcome.expect_err("its connection is gone").error;
+        assert_eq!(
+            (error.code(), error.executed()),
+            ("PROVIDER_UNAVAILABLE", Executed::Unknown),
+            "{error:?}"
+        );
+    }
+    let next = join_all((0..50).map(|_| fleet.call("lost__a"))).await;
+    assert!(next.iter().all(Result::is_ok), "its next life serves");
+    assert!(begun.elapsed() < secs(1), "{:?}", begun.elapsed());
+    assert_eq!((lost.opened(), well.opened(), lost.called()), (2, 1, 100), "nothing was sent twice");
+    for _ in 0..50 {
+        well.answer_hung().await;
+    }
+    assert!(of_well.await.expect("no panic").iter().all(Result::is_ok));
+}
+
+/// PR-5, PR-17: ten thousand tools of one server and one of another are listed, named, found and called.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_tools_are_as_good_as_one() {
+    let names: Vec<String> = (0..10_000).map(|number| format!("tool_{number}")).collect();
+    let many = Scripted::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let few = Scripted::new(&["a"]);
+    let fleet = fleet(vec![member("many", &many), member("few", &few)]);
+    fleet.listed(10_001).await;
+    assert!(fleet.names().is_sorted());
+    for name in ["many__tool_0", "many__tool_9999", "few__a"] {
+        assert!(matches!(fleet.fleet.find(name).await, Found::Tool(_)));
+        fleet.call(name).await.expect("it answers");
+    }
+    let Found::Refused(unknown) = fleet.fleet.find("many__tool_10000").await else { panic!("there is none") };
+    assert_eq!(unknown.error.code(), "PROVIDER_TOOL_NOT_FOUND");
 }

@@ -240,6 +240,12 @@ fn assert_records_hide(home: &Home) {
     let tail = run(home, &["audit", "tail", "-n", "1000"]);
     assert_eq!(tail.code, 0, "{tail:?}");
     assert_hidden("audit tail", &tail.stdout);
+    // Bodies are kept apart from the records, and are content.
+    let database = rusqlite::Connection::open(home.database()).unwrap();
+    let mut read = database.prepare("SELECT bytes FROM record").unwrap();
+    let records: Vec<String> = read.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_hidden("the ledger", &records.join("\n"));
+    assert!(records.iter().any(|record| record.contains("\"talker\"")), "servers are on record: {records:?}");
     for there in ["talker", "PROVIDER_CRASHED"] {
         assert!(
             listed.stdout.contains(there) || tail.stdout.contains(there),

@@ -135,13 +135,13 @@ impl Stage {
         }
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
     /// The code that a call fails with, and the whole error.
     #[track_caller]
-    fn fails(&mut self, tool: &str, arguments: Value) -> (String, Value) {
+    fn fails(&mut self, tool: &str, arguments: &Value) -> (String, Value) {
         let answer = self.call(tool, arguments);
         let error = answer["result"]["structuredContent"]["error"].clone();
         (error["code"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned(), error)
@@ -194,7 +194,7 @@ fn the_twelve() {
     let found = stage.events("provider.mcp.tools.discovered").remove(0);
     assert_eq!(found["payload"]["count"], 8, "{found}");
 
-    let doubled = stage.call("s__double", json!({ "n": 21 }));
+    let doubled = stage.call("s__double", &json!({ "n": 21 }));
     assert_eq!(doubled["result"]["structuredContent"]["twice"], 42, "{doubled}");
     let mut ids = vec![(doubled["result"]["_meta"]["colibri/correlationId"].clone(), Value::Null)];
     for (tool, arguments, code, retryable, executed) in [
@@ -204,7 +204,7 @@ fn the_twelve() {
         ("s__double", json!({ "n": "many" }), "PROVIDER_INVALID_INPUT", false, "no"),
         ("s__disconnect", json!({}), "PROVIDER_CRASHED", true, "unknown"),
     ] {
-        let answer = stage.call(tool, arguments);
+        let answer = stage.call(tool, &arguments);
         let error = &answer["result"]["structuredContent"]["error"];
         assert_eq!(error["code"], code, "{tool}: {answer}");
         assert_eq!(
@@ -216,16 +216,16 @@ fn the_twelve() {
             assert_eq!(error["details"]["stderr"].as_str().map(str::trim), Some("I cannot go on"), "{error}");
         }
         ids.push((answer["result"]["_meta"]["colibri/correlationId"].clone(), json!(code)));
-        let doubled = stage.call("s__double", json!({ "n": 1 }));
+        let doubled = stage.call("s__double", &json!({ "n": 1 }));
         assert_eq!(doubled["result"]["structuredContent"]["twice"], 2, "after {tool}: {doubled}");
     }
-    assert_eq!(stage.call("s__fail", json!({}))["result"]["isError"], true);
+    assert_eq!(stage.call("s__fail", &json!({}))["result"]["isError"], true);
     assert_eq!(
-        stage.call("s__error", json!({}))["error"],
+        stage.call("s__error", &json!({}))["error"],
         json!({ "code": -32_000, "message": "not today" })
     );
     for tool in ["garbage", "flood"] {
-        let answer = stage.call(&format!("s__{tool}"), json!({}));
+        let answer = stage.call(&format!("s__{tool}"), &json!({}));
         assert_eq!(answer["result"]["content"][0]["text"], format!("after the {tool}"), "{answer}");
     }
 
@@ -251,7 +251,7 @@ fn the_twelve() {
 fn versions_that_do_not_meet() {
     let mut stage = Stage::start("double", "1999-01-01", &json!({}));
     stage.await_state("blocked");
-    let (code, error) = stage.fails("s__double", json!({ "n": 1 }));
+    let (code, error) = stage.fails("s__double", &json!({ "n": 1 }));
     assert_eq!(code, "PROVIDER_INIT_FAILED");
     let said = error["message"].as_str().unwrap();
     assert!(said.contains("1999-01-01") && said.contains("2025-11-25"), "{said}");
@@ -267,9 +267,9 @@ fn a_deaf_server_is_ended_and_started_again() {
     let mut stage = Stage::start("double deaf", "2025-06-18", &beside);
     stage.await_state("ready");
     let before = stage.process();
-    assert_eq!(stage.fails("s__deaf", json!({})).0, "PROVIDER_TIMEOUT");
+    assert_eq!(stage.fails("s__deaf", &json!({})).0, "PROVIDER_TIMEOUT");
     until("the deaf one is gone", || (!PathBuf::from(format!("/proc/{before}")).exists()).then_some(()));
-    let doubled = stage.call("s__double", json!({ "n": 3 }));
+    let doubled = stage.call("s__double", &json!({ "n": 3 }));
     assert_eq!(doubled["result"]["structuredContent"]["twice"], 6, "{doubled}");
     assert_ne!(stage.process(), before);
     stage.finish();
@@ -293,13 +293,13 @@ fn lost_found_and_given_up() {
         (&refreshed["payload"]["added"], &refreshed["payload"]["removed"]),
         (&json!(["new"]), &json!(["old"]))
     );
-    assert_eq!(stage.fails("s__old", json!({})).0, "PROVIDER_TOOL_NOT_FOUND");
+    assert_eq!(stage.fails("s__old", &json!({})).0, "PROVIDER_TOOL_NOT_FOUND");
 
     std::fs::write(stage.colibri.home.path().join("down"), "").unwrap();
     stage.kill();
     let over = until("it is given up", || stage.events("provider.mcp.reconnect.exhausted").pop());
     assert_eq!(over["payload"]["attempts"], 3, "{over}");
-    let (code, error) = stage.fails("s__double", json!({ "n": 1 }));
+    let (code, error) = stage.fails("s__double", &json!({ "n": 1 }));
     assert_eq!(
         (code.as_str(), &error["details"]["executed"]),
         ("PROVIDER_UNAVAILABLE", &"no".into()),
@@ -336,7 +336,7 @@ fn a_server_over_the_network_comes_back() {
     }
     assert_eq!(call(&mut colibri, 1, "web__echo")["result"]["content"][0]["text"], "from the web");
     drop(web);
-    for id in 2..6 {
+    for id in 2..4 {
         let gone = call(&mut colibri, id, "web__echo");
         let error = &gone["result"]["structuredContent"]["error"];
         assert_eq!(
