@@ -276,9 +276,11 @@ impl Ship {
             None => Err(self.for_good(cancelled(false))),
             Some(Ok(result)) => Ok(result),
             Some(Err(cause)) => {
-                // One that cannot be written to looks alive until it is asked.
-                if matches!(cause, Cause::TimedOut(_) | Cause::Gone(_)) {
-                    self.supervised.timed_out(live.generation);
+                match cause {
+                    Cause::TimedOut(_) if !self.terms.shared => self.supervised.distrusted(live.generation),
+                    // One that cannot be written to looks alive until it is asked.
+                    Cause::TimedOut(_) | Cause::Gone(_) => self.supervised.timed_out(live.generation),
+                    _ => {}
                 }
                 Err(self.failed(cause, &live))
             }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::domain::audit::CallId;
 use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::face::Face;
@@ -24,7 +25,7 @@ use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
 use crate::mcp::request::Client;
 
-use super::bus::Bus;
+use super::bus::{Bus, episode};
 use super::era::Memory;
 use super::link::Opener;
 use super::logbook::Logbook;
@@ -117,6 +118,8 @@ pub struct Status {
     pub offered: Arc<Offered>,
     /// Whether it is known what it offered in another run.
     pub recalled: bool,
+    /// Joins what happens from one loss of the connection to the next.
+    pub episode: CallId,
     /// How often it has been connected; until the first time, what it offers is what it offered in another run.
     pub connects: u64,
 }
@@ -139,6 +142,7 @@ struct Handle {
 enum Request {
     Wanted,
     TimedOut(Generation),
+    Distrusted(Generation),
     ListChanged,
     Restart(Arc<str>),
     Rest,
@@ -155,7 +159,8 @@ impl Supervised {
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (state, offered) = (State::new(), Arc::default());
-        let status = Status { state, live: None, offered, recalled: false, connects: 0 };
+        let episode = episode();
+        let status = Status { state, live: None, offered, recalled: false, episode, connects: 0 };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);
@@ -190,6 +195,11 @@ impl Supervised {
     pub fn timed_out(&self, generation: Generation) {
         // Full means that it has been told of many; one probe answers for all.
         let _ = self.0.requests.try_send(Request::TimedOut(generation));
+    }
+
+    /// A call on that connection, which is nobody else's, ran out of time: it is given up, and not asked how it is.
+    pub fn distrusted(&self, generation: Generation) {
+        let _ = self.0.requests.try_send(Request::Distrusted(generation));
     }
 
     /// Somebody wants a new connection.

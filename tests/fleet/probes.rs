@@ -189,6 +189,25 @@ async fn concurrent_timeouts_make_one_probe() {
     assert_eq!((server.heard_at("ping").len(), server.opened()), (2, 2));
 }
 
+/// SB-5, PR-9: a connection of one's own is not probed after a call ran out of time: it is ended and opened anew, once.
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_ones_own_is_opened_anew_after_a_timeout() {
+    let server = Scripted::new(&["hang", "a"]);
+    let mut alone = member("s", &server);
+    alone.terms.shared = false;
+    let fleet = fleet(vec![alone]);
+    fleet.listed(2).await;
+    let begun = Instant::now();
+    let calls = futures_util::future::join_all((0..5).map(|_| fleet.call("s__hang"))).await;
+    assert!(calls.iter().all(Result::is_err));
+    assert_eq!(begun.elapsed(), secs(30));
+    until(|| server.opened() == 2).await;
+    fleet.call("s__a").await.expect("the new one answers");
+    pass(secs(60)).await;
+    assert_eq!((server.opened(), server.heard_at("ping").len()), (2, 0));
+    assert_eq!(server.opened_at()[1].duration_since(begun), secs(30));
+}
+
 /// PR-8: connected is not healthy: that is a server once its tools are listed, and not before.
 #[tokio::test(start_paused = true)]
 async fn healthy_only_once_its_tools_are_listed() {

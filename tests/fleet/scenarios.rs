@@ -289,6 +289,7 @@ fn lost_found_and_given_up() {
     assert_eq!(lost["correlation_id"], back["correlation_id"]);
     assert!(lost["payload"]["reason"].is_string() && back["payload"]["attempts"] == 1, "{lost} {back}");
     let refreshed = until("the catalog follows", || stage.events("provider.mcp.tools.refreshed").pop());
+    assert_eq!(refreshed["correlation_id"], back["correlation_id"], "one episode");
     assert_eq!(
         (&refreshed["payload"]["added"], &refreshed["payload"]["removed"]),
         (&json!(["new"]), &json!(["old"]))

@@ -164,6 +164,9 @@ impl Supervisor {
         match request {
             Some(Request::Wanted) => Some(Event::Wanted),
             Some(Request::TimedOut(generation)) => Some(Event::CallTimedOut(generation)),
+            Some(Request::Distrusted(generation)) => {
+                Some(Event::Lost(generation, "a call ran out of time".into()))
+            }
             Some(Request::Restart(reason)) => Some(Event::Restart(reason)),
             Some(Request::ListChanged) => {
                 self.list_is_stale = true;
@@ -322,6 +325,7 @@ impl Supervisor {
             live,
             offered,
             recalled: self.recalled,
+            episode: self.episode,
             connects: self.connects,
         }));
     }
