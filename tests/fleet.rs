@@ -1,6 +1,9 @@
 //! Many servers behind one face: on a paused clock over links in memory, then with real children.
 
+mod acquire;
+mod ancestors;
 mod asks;
+mod canary;
 mod changes;
 mod children;
 mod deadlines;
@@ -10,8 +13,11 @@ mod news;
 mod offers;
 mod operate;
 mod pins;
+mod probes;
 mod promises;
 mod queues;
+mod reload;
+mod scenarios;
 mod support;
 
 pub(crate) use children::processes;

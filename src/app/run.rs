@@ -59,13 +59,16 @@ pub fn store_options(config: &Config, logger: &Logger) -> Options {
 /// `load` reads the configuration again when it may have changed.
 pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), RunError> {
     let config = &loaded.config;
+    let masks = Arc::<Masks>::default();
+    masks.hide(secrets(loaded));
+    // What a server says may be in any line, so none is written without a look.
+    let masking = Arc::clone(&masks);
+    let logger = &logger.through(move |line| masking.text(line));
     let (store, closing) = Store::open(store_options(config, logger))?;
     // Before any server runs: what is out of their reach has to be there.
     let socket = operator::open(config, logger).await;
     let behind = (loaded.clone(), store.clone(), logger.clone());
     let (hand_over, mut handed) = oneshot::channel();
-    let masks = Arc::<Masks>::default();
-    masks.hide(secrets(loaded));
     let hiding = Arc::clone(&masks);
     let mut server = server(config, &store, logger)
         .servers(move |berth| {

@@ -59,6 +59,13 @@ impl Logger {
         Self::new(Level::Error, |_, _| {})
     }
 
+    /// The same, with every line put into other words first.
+    #[must_use]
+    pub fn through(&self, change: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        let write = Arc::clone(&self.write);
+        Self::new(self.threshold, move |level, line| write(level, &change(line)))
+    }
+
     /// One line. The arguments are only formatted if somebody will read them.
     pub fn line(&self, level: Level, text: fmt::Arguments<'_>) {
         if level <= self.threshold {

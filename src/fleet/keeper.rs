@@ -15,7 +15,6 @@ use crate::domain::health::ServerFacts;
 use crate::domain::life::Health;
 use crate::domain::offer::Changes;
 
-use super::bus::episode;
 use super::catalog::{Catalog, Compiler, Source};
 use super::offer::Offered;
 use super::roster::Ships;
@@ -89,14 +88,15 @@ impl Keeper {
         for (ship, status) in ships.list.iter().zip(statuses) {
             // What another run remembers is no news.
             if status.connects > 0 {
-                self.tell(ship, &status.offered);
+                self.tell(ship, status);
             }
         }
         self.told.retain(|slug, _| ships.get(slug).is_some());
     }
 
     /// The difference to what was told before.
-    fn tell(&mut self, ship: &Ship, offered: &Arc<Offered>) {
+    fn tell(&mut self, ship: &Ship, status: &Status) {
+        let offered = &status.offered;
         let before = self.told.insert(Arc::clone(&ship.slug), Arc::clone(offered));
         let news = match before {
             Some(before) if Arc::ptr_eq(&before, offered) => return,
@@ -112,7 +112,7 @@ impl Keeper {
                 News::ToolsDiscovered { count: names.len(), names }
             }
         };
-        self.surroundings.bus.tell(&ship.slug, episode(), news);
+        self.surroundings.bus.tell(&ship.slug, status.episode, news);
     }
 
     fn facts(&self, ships: &Ships, statuses: &[Arc<Status>]) -> Vec<ServerFacts> {

@@ -469,8 +469,12 @@ async fn warm_up(servers: Vec<Supervised>, places: Arc<Semaphore>) {
         async move {
             let Ok(_place) = places.acquire().await else { return };
             server.want().await;
-            let under_way =
-                |status: &Arc<Status>| matches!(status.state.phase, Phase::Idle | Phase::Connecting { .. });
+            // A second attempt may follow the first so closely that nothing is seen between them.
+            let under_way = |status: &Arc<Status>| match &status.state.phase {
+                Phase::Idle => true,
+                Phase::Connecting { outage, .. } => outage.failed_connects == 0,
+                _ => false,
+            };
             let _ = server.status().wait_for(|status| !under_way(status)).await;
         }
     });

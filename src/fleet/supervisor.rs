@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::domain::audit::CallId;
 use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::face::Face;
@@ -24,7 +25,7 @@ use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
 use crate::mcp::request::Client;
 
-use super::bus::Bus;
+use super::bus::{Bus, episode};
 use super::era::Memory;
 use super::error::Cause;
 use super::inbox::Handler;
@@ -119,6 +120,8 @@ pub struct Status {
     pub offered: Arc<Offered>,
     /// Whether it is known what it offered in another run.
     pub recalled: bool,
+    /// Joins what happens from one loss of the connection to the next.
+    pub episode: CallId,
     /// How often it has been connected; until the first time, what it offers is what it offered in another run.
     pub connects: u64,
     /// What else was done for it.
@@ -176,8 +179,9 @@ impl Supervised {
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let (state, offered) = (State::new(), Arc::default());
-        let status =
-            Status { state, live: None, offered, recalled: false, connects: 0, counts: Counts::default() };
+        let episode = episode();
+        let counts = Counts::default();
+        let status = Status { state, live: None, offered, recalled: false, episode, connects: 0, counts };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);

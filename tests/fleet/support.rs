@@ -1,37 +1,30 @@
 //! Servers in memory that do as they are told, and a fleet of them.
 
+mod watched;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use colibri::domain::audit::{CallId, Pending};
-use colibri::domain::chronicle::{Chronicle, NoChronicle};
-use colibri::domain::clock::{Clock, Moment, Timestamp};
-use colibri::domain::face::SessionId;
+use colibri::domain::audit::Pending;
+use colibri::domain::chronicle::Chronicle;
+use colibri::domain::clock::Clock;
 use colibri::domain::filter::Filter;
-use colibri::domain::health::ServerFacts;
 use colibri::domain::life::{Policy, Restart};
-use colibri::domain::log::Logger;
-use colibri::domain::mask::Masks;
 use colibri::domain::merkle::Hash;
-use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
-use colibri::fleet::bus::Bus;
-use colibri::fleet::catalog::Proxied;
 use colibri::fleet::error::Cause;
 use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::{Peer, pair};
 use colibri::fleet::link::{Link, Opener};
-use colibri::fleet::roster::{
-    Calling, Common, Failed, Fleet, Lives, Member, Plan, Registry, Start, Terms, What,
-};
+use colibri::fleet::roster::{Lives, Member, Start, Terms};
 use colibri::fleet::supervisor::{Probe, Settings};
 use colibri::mcp::request::Client;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+
+pub(super) use watched::{Watched, fleet, logging, planned, remembering};
 
 pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -61,12 +54,13 @@ pub(super) struct Scripted(Arc<Mutex<State>>);
 struct State {
     plan: VecDeque<Opens>,
     tools: Vec<String>,
-    opened: usize,
+    /// When each attempt to open it began.
+    opened: Vec<Instant>,
     called: usize,
     deaf: bool,
     /// What it offers from right after its next listing on.
     changes_to: Option<Vec<String>>,
-    heard: Vec<String>,
+    heard: Vec<(String, Instant)>,
     /// Why calls were taken back.
     taken_back: Vec<String>,
     /// Calls that nobody has answered: their ids, and the tokens under which progress is told.
@@ -220,7 +214,22 @@ impl Scripted {
     }
 
     pub(super) fn opened(&self) -> usize {
-        self.state().opened
+        self.state().opened.len()
+    }
+
+    /// When each attempt to open it began.
+    pub(super) fn opened_at(&self) -> Vec<Instant> {
+        self.state().opened.clone()
+    }
+
+    /// When it was asked or told this.
+    pub(super) fn heard_at(&self, method: &str) -> Vec<Instant> {
+        self.state().heard.iter().filter(|(heard, _)| heard == method).map(|(_, at)| *at).collect()
+    }
+
+    /// The way out of the live connection: as long as this is held, that connection has not ended.
+    pub(super) fn held(&self) -> mpsc::Sender<Bytes> {
+        self.state().out.clone().expect("it is connected")
     }
 
     pub(super) fn called(&self) -> usize {
@@ -228,7 +237,7 @@ impl Scripted {
     }
 
     pub(super) fn heard(&self, method: &str) -> bool {
-        self.state().heard.iter().any(|heard| heard == method)
+        !self.heard_at(method).is_empty()
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -245,7 +254,7 @@ impl Scripted {
             }
         }
         let mut state = self.state();
-        if state.opened == generation {
+        if state.opened.len() == generation {
             state.out = None;
         }
     }
@@ -253,7 +262,7 @@ impl Scripted {
     fn answer(&self, message: &Value) -> Option<Value> {
         let mut state = self.state();
         let method = message["method"].as_str().unwrap_or_default().to_owned();
-        state.heard.push(method.clone());
+        state.heard.push((method.clone(), Instant::now()));
         if method == "notifications/cancelled" {
             let reason = message["params"]["reason"].as_str().unwrap_or_default().to_owned();
             state.taken_back.push(reason);
@@ -335,7 +344,7 @@ impl Opener for Scripted {
     fn open(&self, inbox: Inbox) -> Pending<'_, Result<Arc<dyn Link>, Cause>> {
         let planned = {
             let mut state = self.state();
-            state.opened += 1;
+            state.opened.push(Instant::now());
             state.plan.pop_front()
         };
         match planned {
@@ -348,7 +357,7 @@ impl Opener for Scripted {
             let mut state = self.state();
             (state.out, state.deaf) = (Some(send), false);
             state.hung.clear();
-            state.opened
+            state.opened.len()
         };
         tokio::spawn(self.clone().serve(received, generation));
         Box::pin(std::future::ready(Ok(link)))
@@ -410,115 +419,4 @@ pub(super) fn identity(text: &str) -> Hash {
     let mut bytes = [0; 32];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     Hash(bytes)
-}
-
-/// A fleet, and what a story asks of it.
-pub(super) struct Watched {
-    pub(super) fleet: Fleet,
-    pub(super) clock: Arc<dyn Clock>,
-    /// Cancelled when colibri is told to stop.
-    pub(super) stopping: CancellationToken,
-    pub(super) masks: Arc<Masks>,
-    health: watch::Receiver<Vec<ServerFacts>>,
-}
-
-pub(super) fn fleet(members: Vec<Member>) -> Watched {
-    planned(Plan { members, ..Plan::default() })
-}
-
-pub(super) fn planned(plan: Plan) -> Watched {
-    remembering(plan, Arc::new(NoChronicle))
-}
-
-pub(super) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched {
-    whole(plan, chronicle, Logger::silent())
-}
-
-/// A fleet that says what it does.
-pub(super) fn logging(members: Vec<Member>, logger: Logger) -> Watched {
-    whole(Plan { members, ..Plan::default() }, Arc::new(NoChronicle), logger)
-}
-
-fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger) -> Watched {
-    let (publish, health) = watch::channel(Vec::new());
-    let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
-    let common = Common {
-        init_concurrency: 8,
-        naming: Naming::Prefixed,
-        name_chars_max: NAME_CHARS_DEFAULT,
-        reserved: Vec::new(),
-        clock: Arc::clone(&clock),
-        health: publish,
-        bus: Bus::new(Arc::clone(&clock)),
-        chronicle,
-        logger,
-        registry: Registry::default(),
-        masks: Arc::default(),
-        stopping: CancellationToken::new(),
-    };
-    let (stopping, masks) = (common.stopping.clone(), Arc::clone(&common.masks));
-    Watched { fleet: Fleet::start(plan, common), health, clock, stopping, masks }
-}
-
-/// The clock that tokio can pause.
-struct Paused(Instant);
-
-impl Clock for Paused {
-    fn now(&self) -> Moment {
-        let since_boot = self.0.elapsed();
-        Moment { wall: Timestamp(1_800_000_000_000 + since_boot.as_millis() as u64), since_boot }
-    }
-}
-
-impl Watched {
-    pub(super) fn names(&self) -> Vec<String> {
-        self.fleet.catalog().borrow().tools().iter().map(|tool| tool.name.to_string()).collect()
-    }
-
-    /// Waits until so many tools are listed.
-    pub(super) async fn listed(&self, count: usize) {
-        let mut catalog = self.fleet.catalog();
-        catalog.wait_for(|catalog| catalog.tools().len() == count).await.expect("the fleet is there");
-    }
-
-    /// Waits until a server is in that state.
-    pub(super) async fn state_is(&self, name: &str, state: &str) {
-        let is_there =
-            |facts: &Vec<ServerFacts>| facts.iter().any(|facts| facts.name == name && facts.state == state);
-        self.health.clone().wait_for(is_there).await.expect("the fleet is there");
-    }
-
-    pub(super) async fn call(&self, name: &str) -> Result<Bytes, Failed> {
-        self.call_with(name, CancellationToken::new()).await
-    }
-
-    pub(super) async fn call_with(&self, name: &str, cancel: CancellationToken) -> Result<Bytes, Failed> {
-        self.call_tool(&self.tool(name), cancel).await
-    }
-
-    pub(super) fn tool(&self, name: &str) -> Arc<Proxied> {
-        self.fleet.catalog().borrow().get(name).cloned().expect("it is listed")
-    }
-
-    pub(super) async fn call_tool(&self, tool: &Proxied, cancel: CancellationToken) -> Result<Bytes, Failed> {
-        self.call_in(SessionId::default(), tool, cancel).await
-    }
-
-    pub(super) async fn call_saying(&self, name: &str, arguments: &[u8]) -> Result<Bytes, Failed> {
-        let tool = self.tool(name);
-        let (id, arrived, session) = (CallId(Uuid::nil()), self.clock.now(), SessionId::default());
-        let (what, cancel) = (What::Tool { tool: &tool, arguments }, CancellationToken::new());
-        self.fleet.call(Calling { id, arrived, session, what, notices: None, cancel, rounds: None }).await
-    }
-
-    pub(super) async fn call_in(
-        &self,
-        session: SessionId,
-        tool: &Proxied,
-        cancel: CancellationToken,
-    ) -> Result<Bytes, Failed> {
-        let what = What::Tool { tool, arguments: b"{}" };
-        let (id, arrived) = (CallId(Uuid::nil()), self.clock.now());
-        self.fleet.call(Calling { id, arrived, session, what, notices: None, cancel, rounds: None }).await
-    }
 }

@@ -73,6 +73,8 @@ pub(super) struct Supervisor {
     listed_at: Instant,
     /// The server said that its list has changed.
     list_is_stale: bool,
+    /// Nobody holds a handle any more.
+    is_abandoned: bool,
 }
 
 impl Supervisor {
@@ -113,6 +115,7 @@ impl Supervisor {
             counts: Counts::default(),
             listed_at: Instant::now(),
             list_is_stale: false,
+            is_abandoned: false,
         }
     }
 
@@ -152,7 +155,8 @@ impl Supervisor {
         let stale = self.stale_in();
         tokio::select! {
             biased;
-            request = self.inbox.recv() => self.requested(request),
+            // Once there are none, "none" would be the answer for ever, and nothing else would be heard.
+            request = self.inbox.recv(), if !self.is_abandoned => self.requested(request),
             news = news(&mut self.work) => {
                 self.work = None;
                 self.learnt(news)
@@ -202,8 +206,12 @@ impl Supervisor {
                 None
             }
             Some(Request::Rest) => Some(Event::Unused),
-            // Nobody holds a handle any more: nobody will ever want it.
-            Some(Request::Close) | None => Some(Event::Close),
+            Some(Request::Close) => Some(Event::Close),
+            // Nobody will ever want it.
+            None => {
+                self.is_abandoned = true;
+                Some(Event::Close)
+            }
         }
     }
 
@@ -366,6 +374,7 @@ impl Supervisor {
             live,
             offered,
             recalled: self.recalled,
+            episode: self.episode,
             connects: self.connects,
             counts: self.counts,
         }));

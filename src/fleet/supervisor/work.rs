@@ -10,6 +10,7 @@ use crate::domain::ledger::clip;
 use crate::domain::life::Lasting;
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
+use crate::mcp::error::code;
 use crate::mcp::request::Client;
 use crate::mcp::revision::Family;
 
@@ -93,15 +94,23 @@ async fn set_log_level(settings: &Settings, session: &Session, offered: &Offered
     }
 }
 
-/// Asks for a sign of life. A server that refuses the question has answered it all the same.
+/// Asks for a sign of life. A server that refuses the question is asked for its tools; one that has none has answered
+/// all the same.
 pub(super) async fn probe(settings: &Settings, session: &Session) -> Result<(), Cause> {
-    let method = match (settings.probe, session.revision().family) {
-        (Probe::ListTools, _) => "tools/list",
-        (Probe::Ping, Family::Legacy) => "ping",
-        (Probe::Ping, Family::Modern) => "server/discover",
-    };
-    match session.request(method, Ask::default(), settings.probe_timeout).await {
-        Ok(_) | Err(Cause::Answered { .. }) => Ok(()),
+    let until = Instant::now() + settings.probe_timeout;
+    if settings.probe == Probe::Ping {
+        let method = match session.revision().family {
+            Family::Legacy => "ping",
+            Family::Modern => "server/discover",
+        };
+        match session.request(method, Ask::default(), settings.probe_timeout).await {
+            Err(Cause::Answered { .. }) => {}
+            answered => return answered.map(drop),
+        }
+    }
+    let left = until.saturating_duration_since(Instant::now());
+    match session.request("tools/list", Ask::default(), left).await {
+        Ok(_) | Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Ok(()),
         Err(cause) => Err(cause),
     }
 }
