@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::domain::audit::Pending;
-use colibri::domain::chronicle::Chronicle;
-use colibri::domain::clock::Clock;
 use colibri::domain::filter::Filter;
 use colibri::domain::life::{Policy, Restart};
 use colibri::domain::merkle::Hash;
