@@ -4,6 +4,7 @@
 //! Must not know: what a server is.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,15 +54,15 @@ impl Reloader {
     pub(super) async fn run(self, mut requests: mpsc::Receiver<Request>, stop: CancellationToken) {
         self.yard.record(&self.current()).await;
         let mut hangups = signal(SignalKind::hangup()).ok();
-        let mut first = true;
+        let (mut watched, mut changes) = self.watch(&stop);
         loop {
-            // What is watched may be other files now.
-            let forget = stop.child_token();
-            let mut changes = watch_files(self.current().watched(), self.every, forget.clone());
-            let _guard = forget.drop_guard();
             // What changed before it was watched is noticed by reading once more.
-            if std::mem::take(&mut first) && self.differs() {
+            if self.differs().await {
                 let _ = self.apply("the files changed").await;
+            }
+            // Other files may count now. The ones before were watched while they were read, so nothing is missed.
+            if self.current().watched() != watched {
+                (watched, changes) = self.watch(&stop);
                 continue;
             }
             let reason = tokio::select! {
@@ -86,8 +87,17 @@ impl Reloader {
         Arc::clone(&self.publish.borrow())
     }
 
-    fn differs(&self) -> bool {
-        (self.load)().is_ok_and(|loaded| loaded.files != self.current().files)
+    /// Begins to watch the files that count now.
+    fn watch(&self, stop: &CancellationToken) -> (Vec<PathBuf>, mpsc::Receiver<()>) {
+        let watched = self.current().watched();
+        (watched.clone(), watch_files(watched, self.every, stop.clone()))
+    }
+
+    /// Whether the files are no longer those that were read.
+    async fn differs(&self) -> bool {
+        let load = Arc::clone(&self.load);
+        let read = tokio::task::spawn_blocking(move || load()).await;
+        matches!(read, Ok(Ok(loaded)) if loaded.files != self.current().files)
     }
 
     /// Reads it again. A bad one is told of, and changes nothing.
