@@ -3,6 +3,7 @@
 mod asks;
 mod changes;
 mod children;
+mod crowd;
 mod deadlines;
 mod isolation;
 mod news;
