@@ -95,7 +95,7 @@ async fn measure() {
     let mut best = vec![Costs::default(); SIZES.len()];
     for _ in 0..ROUNDS {
         for (best, stage) in best.iter_mut().zip(&stages) {
-            best.least(stage.costs().await);
+            best.least(&stage.costs().await);
         }
     }
     print_calls(&stages, &best);
@@ -130,10 +130,10 @@ fn print_lists(stages: &[Stage], best: &[Costs]) {
     for (stage, costs) in stages.iter().zip(best) {
         let ratio = ratio(costs.list, costs.bytes);
         println!(
-            "| {} | {:.1} µs | {:.0} ns | {:.1} µs | {}{ratio:.2} | {:.1} µs |",
+            "| {} | {:.1} µs | {} ns | {:.1} µs | {}{ratio:.2} | {:.1} µs |",
             stage.names.len(),
             micros(costs.list),
-            micros(costs.list) * 1e3 / stage.names.len() as f64,
+            costs.list.as_nanos() / stage.names.len() as u128,
             micros(costs.bytes),
             mark(ratio, LIST_GOAL),
             micros(costs.first_list),
@@ -175,7 +175,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    fn least(&mut self, other: Self) {
+    fn least(&mut self, other: &Self) {
         self.call = self.call.min(other.call);
         self.any_call = self.any_call.min(other.any_call);
         self.list = self.list.min(other.list);

@@ -20,6 +20,12 @@ use super::revision::Revision;
 /// One page of a list. Well below any client's frame limit.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Room for what follows the entries of a page: a cursor and hints.
+const TAIL_BYTES: usize = 1024;
+
+/// About what one of colibri's own definitions takes. Only memory is planned with it.
+const NATIVE_BYTES: usize = 2048;
+
 /// Tells a cursor of ours from any other base64.
 const CURSOR_PREFIX: &str = "after:";
 
@@ -41,6 +47,10 @@ pub fn tools(
     };
     let mut page = Page::begin("tools", b"", page_bytes_max);
     let rest = &listed[start..];
+    page.plan(rest.iter().map(|tool| match tool {
+        Listed::Native(_) => NATIVE_BYTES,
+        Listed::Proxied { definition, .. } => definition.len(),
+    }));
     let shown = rest.iter().take_while(|tool| {
         page.add(|out| match tool {
             Listed::Native(definition) => write(out, &Shown::of(definition, revision)),
@@ -101,6 +111,7 @@ fn fill(
     identity: &Identity,
     revision: &Revision,
 ) -> Vec<u8> {
+    page.plan(listed.iter().map(|entry| entry.definition.len()));
     let shown = listed.iter().take_while(|entry| page.add(|out| out.extend_from_slice(&entry.definition)));
     let shown = shown.count();
     // Of a page that had room for none, the first is the next.
@@ -141,6 +152,19 @@ impl Page {
     fn begin(member: &str, own: &[u8], bytes_max: usize) -> Self {
         let out = [b"{\"", member.as_bytes(), b"\":[", own].concat();
         Self { out, is_empty: own.is_empty(), bytes_max }
+    }
+
+    /// Takes the memory for entries of these lengths at once, so that nothing is copied twice: for those that fit, and
+    /// for the one that is found not to.
+    fn plan(&mut self, entries: impl Iterator<Item = usize>) {
+        let mut bytes = self.out.len();
+        for entry in entries {
+            bytes += entry + 1;
+            if bytes > self.bytes_max {
+                break;
+            }
+        }
+        self.out.reserve(bytes + TAIL_BYTES - self.out.len());
     }
 
     /// Whether it fits; the first always does.

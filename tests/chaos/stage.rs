@@ -58,12 +58,6 @@ impl Stage {
         Self { colibri, dice: Dice::new(seed), next_prank: Instant::now(), _web: web }
     }
 
-    /// Of all servers, the wild first.
-    pub(super) fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let named = |kind: &'static str, count| (0..count).map(move |number| format!("{kind}{number}"));
-        named("wild", WILD).chain(named("web", WEB)).chain(named("tame", TAME))
-    }
-
     /// Now and then the program of a wild server vanishes, so that it cannot be started again until it is back.
     pub(super) fn play_pranks(&mut self) {
         if Instant::now() < self.next_prank {
@@ -87,6 +81,12 @@ impl Stage {
             }
         }
     }
+}
+
+/// Of all servers, the wild first.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let named = |kind: &'static str, count| (0..count).map(move |number| format!("{kind}{number}"));
+    named("wild", WILD).chain(named("web", WEB)).chain(named("tame", TAME))
 }
 
 fn program(home: &Home, number: usize) -> PathBuf {

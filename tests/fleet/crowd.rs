@@ -89,10 +89,13 @@ fn listed(calls: &Calls) -> (Vec<String>, usize) {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_tools_are_listed_found_and_called() {
     let servers: Vec<Scripted> = (0..SERVERS).map(|_| Scripted::default()).collect();
-    servers.iter().for_each(|server| offer(server, None));
-    let named = |number: usize| format!("server{number}");
-    let fleet =
-        fleet(servers.iter().enumerate().map(|(number, server)| member(&named(number), server)).collect());
+    for server in &servers {
+        offer(server, None);
+    }
+    let server_name = |number: usize| format!("server{number}");
+    let fleet = fleet(
+        servers.iter().enumerate().map(|(number, server)| member(&server_name(number), server)).collect(),
+    );
     fleet.listed(SERVERS * EACH).await;
     let calls = path(&fleet);
     let (names, bytes) = listed(&calls);
@@ -108,7 +111,7 @@ async fn ten_thousand_tools_are_listed_found_and_called() {
     let principal = Arc::new(Principal { client: "story".to_owned(), user: "story".to_owned() });
     let caller = Caller { principal, revision: "2025-11-25", session: SessionId::default() };
     for (number, server) in servers.iter().enumerate() {
-        let name = format!("{}__find_{number}", named(number));
+        let name = format!("{}__find_{number}", server_name(number));
         let call = calls.arrival(&name, None, caller.clone(), CancellationToken::new());
         let Reply::Result { body, .. } = calls.run(call).await else { panic!("{name} is not answered") };
         let body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -127,11 +130,11 @@ async fn ten_thousand_tools_are_listed_found_and_called() {
     let after = entries();
     let kept = before.iter().filter(|(name, entry)| Arc::ptr_eq(entry, &after[*name]));
     let kept: BTreeSet<&Arc<str>> = kept.map(|(_, entry)| &entry.server).collect();
-    let others = |entry: &&Arc<Proxied>| *entry.server != *named(7);
+    let others = |entry: &&Arc<Proxied>| *entry.server != *server_name(7);
     assert!(before.values().filter(others).all(|entry| Arc::ptr_eq(entry, &after[&entry.name])));
     assert_eq!(kept.len(), SERVERS - 1, "only the one that changed is made anew");
     let (names, _) = listed(&calls);
-    assert!(names.contains(&format!("{}__find_{EACH}", named(7))), "and its new tool is listed");
+    assert!(names.contains(&format!("{}__find_{EACH}", server_name(7))), "and its new tool is listed");
     fleet.fleet.close().await;
     assert!(servers.iter().all(Scripted::is_ended));
 }
