@@ -20,11 +20,11 @@ use super::revision::Revision;
 /// One page of a list. Well below any client's frame limit.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Room for what follows the entries of a page: a cursor and hints.
-const TAIL_BYTES: usize = 1024;
+/// About what an entry takes. Only memory is planned with it: a wrong guess costs a copy.
+const ENTRY_BYTES: usize = 512;
 
-/// About what one of colibri's own definitions takes. Only memory is planned with it.
-const NATIVE_BYTES: usize = 2048;
+/// Room for what follows the entries of a full page, and for the one that is found not to fit.
+const TAIL_BYTES: usize = 4096;
 
 /// Tells a cursor of ours from any other base64.
 const CURSOR_PREFIX: &str = "after:";
@@ -45,12 +45,8 @@ pub fn tools(
         }
         None => 0,
     };
-    let mut page = Page::begin("tools", b"", page_bytes_max);
     let rest = &listed[start..];
-    page.plan(rest.iter().map(|tool| match tool {
-        Listed::Native(_) => NATIVE_BYTES,
-        Listed::Proxied { definition, .. } => definition.len(),
-    }));
+    let mut page = Page::begin("tools", b"", page_bytes_max, rest.len());
     let shown = rest.iter().take_while(|tool| {
         page.add(|out| match tool {
             Listed::Native(definition) => write(out, &Shown::of(definition, revision)),
@@ -73,7 +69,7 @@ pub fn entries(
     page_bytes_max: usize,
 ) -> Result<Vec<u8>, Error> {
     let start = cursor.map_or(Ok(0), |cursor| behind(listed, cursor))?;
-    let page = Page::begin(member(kind), b"", page_bytes_max);
+    let page = Page::begin(member(kind), b"", page_bytes_max, listed.len() - start);
     Ok(fill(page, &listed[start..], Map::new(), identity, revision))
 }
 
@@ -87,7 +83,7 @@ pub fn behind_own(
     revision: &Revision,
 ) -> Vec<u8> {
     let own = own.trim_ascii().strip_prefix(b"[").and_then(|own| own.strip_suffix(b"]")).unwrap_or_default();
-    let page = Page::begin(member(Kind::Resources), own.trim_ascii(), PAGE_BYTES_MAX);
+    let page = Page::begin(member(Kind::Resources), own.trim_ascii(), PAGE_BYTES_MAX, listed.len());
     fill(page, listed, more, identity, revision)
 }
 
@@ -111,7 +107,6 @@ fn fill(
     identity: &Identity,
     revision: &Revision,
 ) -> Vec<u8> {
-    page.plan(listed.iter().map(|entry| entry.definition.len()));
     let shown = listed.iter().take_while(|entry| page.add(|out| out.extend_from_slice(&entry.definition)));
     let shown = shown.count();
     // Of a page that had room for none, the first is the next.
@@ -148,23 +143,15 @@ struct Page {
 }
 
 impl Page {
-    /// A page with something in it already, or nothing.
-    fn begin(member: &str, own: &[u8], bytes_max: usize) -> Self {
-        let out = [b"{\"", member.as_bytes(), b"\":[", own].concat();
-        Self { out, is_empty: own.is_empty(), bytes_max }
-    }
-
-    /// Takes the memory for entries of these lengths at once, so that nothing is copied twice: for those that fit, and
-    /// for the one that is found not to.
-    fn plan(&mut self, entries: impl Iterator<Item = usize>) {
-        let mut bytes = self.out.len();
-        for entry in entries {
-            bytes += entry + 1;
-            if bytes > self.bytes_max {
-                break;
-            }
+    /// A page with something in it already, or nothing. Its memory is taken at once, so that a long list is not
+    /// copied again and again while it grows.
+    fn begin(member: &str, own: &[u8], bytes_max: usize, entries: usize) -> Self {
+        let room = entries.saturating_mul(ENTRY_BYTES).min(bytes_max) + own.len() + TAIL_BYTES;
+        let mut out = Vec::with_capacity(room);
+        for part in [b"{\"", member.as_bytes(), b"\":[", own] {
+            out.extend_from_slice(part);
         }
-        self.out.reserve(bytes + TAIL_BYTES - self.out.len());
+        Self { out, is_empty: own.is_empty(), bytes_max }
     }
 
     /// Whether it fits; the first always does.
