@@ -6,6 +6,7 @@ mod asks;
 mod canary;
 mod changes;
 mod children;
+mod crowd;
 mod deadlines;
 mod isolation;
 mod listen;

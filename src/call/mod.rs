@@ -226,7 +226,7 @@ impl Calls {
         let path = &*self.0;
         let admits = |tool: &Proxied| path.mode.admits(&tool.name, !tool.read_only);
         match &path.servers {
-            Some(servers) => servers.listed(&path.definitions, admits),
+            Some(servers) => servers.listed(&path.listed, admits),
             None => Arc::clone(&path.listed),
         }
     }

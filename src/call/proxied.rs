@@ -14,7 +14,7 @@ use crate::domain::event::{News, SUMMARY_BYTES_MAX, summary};
 use crate::domain::failure::Failure;
 use crate::domain::names::split;
 use crate::domain::provider::{ProviderError, Rule, Unavailable};
-use crate::domain::tool::{Definition, Listed};
+use crate::domain::tool::Listed;
 use crate::fleet;
 use crate::fleet::catalog::{Catalog, Proxied};
 use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
@@ -58,16 +58,15 @@ impl Servers {
     }
 
     /// Colibri's own tools and the servers', ordered by name; made once for each catalog.
-    pub(super) fn listed(&self, native: &[Definition], admits: impl Fn(&Proxied) -> bool) -> Arc<[Listed]> {
+    pub(super) fn listed(&self, native: &[Listed], admits: impl Fn(&Proxied) -> bool) -> Arc<[Listed]> {
         let catalog = Arc::clone(&self.fleet.catalog().borrow());
         let mut listed = self.listed.lock().expect("nothing panics while it holds the list");
         if listed.1.is_empty() || !Arc::ptr_eq(&listed.0, &catalog) {
-            let native = native.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
             let proxied = catalog.tools().iter().filter(|tool| admits(tool)).map(|tool| Listed::Proxied {
                 name: Arc::clone(&tool.name),
                 definition: tool.definition.clone(),
             });
-            let mut all: Vec<Listed> = native.chain(proxied).collect();
+            let mut all: Vec<Listed> = native.iter().cloned().chain(proxied).collect();
             all.sort_by(|one, other| one.name().cmp(other.name()));
             *listed = (catalog, all.into());
         }

@@ -20,6 +20,12 @@ use super::revision::Revision;
 /// One page of a list. Well below any client's frame limit.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
+/// About what an entry takes. Only memory is planned with it: a wrong guess costs a copy.
+const ENTRY_BYTES: usize = 512;
+
+/// Room for what follows the entries of a full page, and for the one that is found not to fit.
+const TAIL_BYTES: usize = 4096;
+
 /// Tells a cursor of ours from any other base64.
 const CURSOR_PREFIX: &str = "after:";
 
@@ -39,8 +45,8 @@ pub fn tools(
         }
         None => 0,
     };
-    let mut page = Page::begin("tools", b"", page_bytes_max);
     let rest = &listed[start..];
+    let mut page = Page::begin("tools", b"", page_bytes_max, rest.len());
     let shown = rest.iter().take_while(|tool| {
         page.add(|out| match tool {
             Listed::Native(definition) => write(out, &Shown::of(definition, revision)),
@@ -63,7 +69,7 @@ pub fn entries(
     page_bytes_max: usize,
 ) -> Result<Vec<u8>, Error> {
     let start = cursor.map_or(Ok(0), |cursor| behind(listed, cursor))?;
-    let page = Page::begin(member(kind), b"", page_bytes_max);
+    let page = Page::begin(member(kind), b"", page_bytes_max, listed.len() - start);
     Ok(fill(page, &listed[start..], Map::new(), identity, revision))
 }
 
@@ -77,7 +83,7 @@ pub fn behind_own(
     revision: &Revision,
 ) -> Vec<u8> {
     let own = own.trim_ascii().strip_prefix(b"[").and_then(|own| own.strip_suffix(b"]")).unwrap_or_default();
-    let page = Page::begin(member(Kind::Resources), own.trim_ascii(), PAGE_BYTES_MAX);
+    let page = Page::begin(member(Kind::Resources), own.trim_ascii(), PAGE_BYTES_MAX, listed.len());
     fill(page, listed, more, identity, revision)
 }
 
@@ -137,9 +143,14 @@ struct Page {
 }
 
 impl Page {
-    /// A page with something in it already, or nothing.
-    fn begin(member: &str, own: &[u8], bytes_max: usize) -> Self {
-        let out = [b"{\"", member.as_bytes(), b"\":[", own].concat();
+    /// A page with something in it already, or nothing. Its memory is taken at once, so that a long list is not
+    /// copied again and again while it grows.
+    fn begin(member: &str, own: &[u8], bytes_max: usize, entries: usize) -> Self {
+        let room = entries.saturating_mul(ENTRY_BYTES).min(bytes_max) + own.len() + TAIL_BYTES;
+        let mut out = Vec::with_capacity(room);
+        for part in [b"{\"", member.as_bytes(), b"\":[", own] {
+            out.extend_from_slice(part);
+        }
         Self { out, is_empty: own.is_empty(), bytes_max }
     }
 

@@ -62,6 +62,11 @@ for line in sys.stdin:
             sys.stdout.write("this is no message\n{\"half\": \n")
         if happens(0.03):
             sys.stdout.write("x" * (5 << 20) + "\n")
+        if happens(0.03):
+            sys.stdout.write("junk that is no message\n" * (3 << 20 >> 5))
+        if happens(0.004):
+            while True:
+                sys.stdout.write("a line without an end " * 4096)
         if happens(0.05):
             sys.stderr.write("a flood of words\n" * 5000)
         if happens(0.08):

@@ -77,13 +77,18 @@ impl Colibri {
         Self::spawn(home, command)
     }
 
-    pub(crate) fn spawn(home: Home, mut command: Command) -> Self {
+    pub(crate) fn spawn(home: Home, command: Command) -> Self {
+        Self::spawn_for(home, command, PATIENCE)
+    }
+
+    /// The same, for a story that takes longer.
+    pub(crate) fn spawn_for(home: Home, mut command: Command, patience: Duration) -> Self {
         let log = File::create(home.path().join("stderr")).unwrap();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().map(BufReader::new);
         let stdin = child.stdin.take();
-        let watchdog = watch(child.id());
+        let watchdog = watch(child.id(), patience);
         Self { home, child, stdin, stdout, _watchdog: watchdog }
     }
 
@@ -207,11 +212,11 @@ impl Colibri {
 }
 
 /// Kills the child when the story takes too long. Ends when the sender is dropped.
-fn watch(child: u32) -> SyncSender<()> {
+fn watch(child: u32, patience: Duration) -> SyncSender<()> {
     let (alive, watched) = sync_channel(1);
     let pid = Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
     std::thread::spawn(move || {
-        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if watched.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             let _ = kill_process(pid, Signal::KILL);
         }
     });
