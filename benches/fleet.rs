@@ -328,6 +328,7 @@ fn common(clock: &Arc<dyn Clock>) -> Common {
         logger: Logger::silent(),
         registry: Registry::default(),
         masks: Arc::default(),
+        stopping: CancellationToken::new(),
     }
 }
 

@@ -100,11 +100,19 @@ pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let beside = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
     places.extend(beside.map(|entry| entry.path()));
-    places.extend(loaded.files.iter().filter(|looked| looked.found).map(|looked| {
+    for looked in &loaded.files {
         let own =
             looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
-        own.unwrap_or(&looked.path).to_owned()
-    }));
+        if let Some(folder) = own {
+            // A file that is made there later would count at once, and could start anything.
+            let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        }
+        if own.is_some() || looked.found {
+            places.push(own.unwrap_or(&looked.path).to_owned());
+        }
+        // Who keeps it elsewhere and links to it wants that covered too.
+        places.extend(std::fs::canonicalize(&looked.path).ok().filter(|target| *target != looked.path));
+    }
     // A relative database is relative to here.
     places.iter().filter_map(|place| std::path::absolute(place).ok()).map(PathBuf::into_os_string).collect()
 }

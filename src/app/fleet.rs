@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::config::{
-    self, Config, Isolation, Loaded, Queue, RestartPreset, Secret, Server, ServerConfig, State, Strictness,
+    self, Config, Isolation, Loaded, Origin, Queue, RestartPreset, Secret, Server, ServerConfig, State,
+    Strictness,
 };
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
@@ -15,6 +17,7 @@ use crate::domain::health::ServerFacts;
 use crate::domain::life::{Delays, Policy, Restart};
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
+use crate::domain::merkle::Hash;
 use crate::domain::mode::Mode;
 use crate::domain::names::NAME_CHARS_DEFAULT;
 use crate::domain::queue::Bounds;
@@ -129,11 +132,13 @@ impl Yard {
     pub(super) async fn record(&self, loaded: &Loaded) {
         let files =
             loaded.files.iter().filter_map(|file| Some((file.path.display().to_string(), file.digest?)));
+        let files: Vec<(String, Hash)> = files.collect();
+        if files.is_empty() {
+            return;
+        }
         let servers = loaded.config.servers.iter().filter(|server| matches!(server.state, State::Ready(_)));
-        let fact = Fact::ConfigurationLoaded {
-            files: files.collect(),
-            servers: servers.map(|server| server.name.clone()).collect(),
-        };
+        let fact =
+            Fact::ConfigurationLoaded { files, servers: servers.map(|server| server.name.clone()).collect() };
         if let Err(error) = self.chronicle.put(CallId(Uuid::now_v7()), fact).await {
             self.logger.error(format_args!("[colibri] the configuration is not on record: {error}"));
         }
@@ -156,6 +161,21 @@ impl Yard {
             State::Disabled { reason, broken: true } => Err(broken(reason.clone())),
             State::Disabled { reason, broken: false } => Err(absent(DISABLED, false, reason.clone())),
         }
+    }
+
+    /// What makes this server the same one later. Paths in its entry are relative to its file; and who must accept
+    /// what has changed is asked by name.
+    fn identity(&self, server: &Server, configured: &ServerConfig) -> Hash {
+        let mut digest = Sha256::new();
+        digest.update(configured.identity(&self.key).in_memory().0);
+        if let Origin::File { path, .. } = &server.origin {
+            digest.update(path.parent().unwrap_or(path).as_os_str().as_encoded_bytes());
+        }
+        if configured.pin == Strictness::Enforce {
+            digest.update([0]);
+            digest.update(&server.name);
+        }
+        Hash(digest.finalize().into())
     }
 
     fn ready(&self, server: &Server, configured: &ServerConfig, loaded: &Loaded) -> Result<Member, String> {
@@ -185,7 +205,7 @@ impl Yard {
             Isolation::Session => Lives::Session(maker.recipe(policy_for(server, configured, loaded)?)?),
             Isolation::Call => Lives::Call(lending(&maker, server, configured, loaded)?),
         };
-        let identity = configured.identity(&self.key).in_memory();
+        let identity = self.identity(server, configured);
         Ok(Member { identity, settings, terms: terms(configured, lives)? })
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -51,9 +51,12 @@ enum Reason {
 
 impl Reloader {
     /// One loop: wait, read, apply.
-    pub(super) async fn run(self, mut requests: mpsc::Receiver<Request>, stop: CancellationToken) {
-        self.yard.record(&self.current()).await;
-        let mut hangups = signal(SignalKind::hangup()).ok();
+    pub(super) async fn run(
+        self,
+        mut requests: mpsc::Receiver<Request>,
+        mut hangups: Option<Signal>,
+        stop: CancellationToken,
+    ) {
         let (mut watched, mut changes) = self.watch(&stop);
         loop {
             // What changed before it was watched is noticed by reading once more.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,8 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     let (store, closing) = Store::open(store_options(config, logger))?;
     // Before any server runs: what is out of their reach has to be there.
     let socket = operator::open(config, logger).await;
+    // Before anything takes time: nobody who sends one means that colibri should end.
+    let hangups = signal(SignalKind::hangup()).ok();
     let behind = (loaded.clone(), store.clone(), logger.clone());
     let (hand_over, mut handed) = oneshot::channel();
     let hiding = Arc::clone(&masks);
@@ -85,14 +88,20 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     let (publish, current) = watch::channel(Arc::new(loaded.clone()));
     let handed = handed.try_recv().ok();
     let outcome = match (&handed, outcome) {
-        (Some((fleet, _)), Ok(())) => required(fleet, config.startup_timeout).await,
+        (Some((fleet, yard)), Ok(())) => {
+            yard.record(loaded).await;
+            let stopped = server.stopper();
+            let required = required(fleet, config.startup_timeout);
+            // Who is told to stop meanwhile stops, and nothing is wrong with that.
+            stopped.run_until_cancelled(required).await.unwrap_or(Ok(()))
+        }
         (_, outcome) => outcome,
     };
     let fleet = handed.as_ref().map(|(fleet, _)| fleet.clone());
     if let (Some((fleet, yard)), Ok(())) = (handed, &outcome) {
         let (masks, logger) = (Arc::clone(&masks), logger.clone());
         let reloader = Reloader { load, yard, fleet, publish, masks, every: WATCH_INTERVAL, logger };
-        tokio::spawn(reloader.run(asked, server.stopper()));
+        tokio::spawn(reloader.run(asked, hangups, server.stopper()));
     }
     match &outcome {
         Ok(()) => {

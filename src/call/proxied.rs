@@ -53,7 +53,7 @@ impl Servers {
 
     /// What a server has of that name; nothing if none has, or nobody wants to know any more.
     pub(super) async fn found(&self, call: &Call) -> Option<Found> {
-        let found = call.cancel.run_until_cancelled(self.fleet.find(&call.tool)).await?;
+        let found = call.cancel.run_until_cancelled(self.fleet.find_for(&call.tool, call.arrived)).await?;
         (!matches!(found, Found::Stranger)).then_some(found)
     }
 

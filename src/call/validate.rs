@@ -5,7 +5,7 @@ use std::fmt;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::types::JsonType;
-use jsonschema::{ValidationError, Validator};
+use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -22,7 +22,9 @@ pub(super) struct Arguments {
 impl Arguments {
     /// Compiles once, when the tool is registered.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
-        let validator = jsonschema::draft202012::new(schema).map_err(|error| error.to_string())?;
+        // An engine that never backtracks: a server that chooses both pattern and text must not hold up the others.
+        let options = jsonschema::draft202012::options().with_pattern_options(PatternOptions::regex());
+        let validator = options.build(schema).map_err(|error| error.to_string())?;
         Ok(Self { validator, schema: schema.clone() })
     }
 

@@ -77,7 +77,7 @@ impl Trusted {
             });
             self.known = Some(files.into_iter().map(|file| (file.path, file.digest)).collect());
         }
-        let place = std::fs::canonicalize(path).ok();
+        let place = place_of(path).ok();
         match place.and_then(|place| self.known.as_ref()?.get(&place)) {
             Some(digest) if *digest == found => Verdict::Trusted,
             Some(_) => Verdict::Changed,
@@ -89,7 +89,7 @@ impl Trusted {
 /// A file that somebody trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedFile {
-    /// Where it is, with no symbolic link on the way.
+    /// Where it is, with no symbolic link on the way to it.
     pub path: PathBuf,
     /// Of the bytes that were trusted.
     pub digest: Hash,
@@ -220,9 +220,19 @@ impl TrustRecord {
     }
 }
 
-/// Reads a file once: where it really is, and its bytes.
+/// Where a file is, with no symbolic link on the way to it. A link itself is a place of its own: what is relative in the
+/// file is relative to the link, so that a link to a trusted file would make it mean another's programs.
+pub(super) fn place_of(path: &Path) -> std::io::Result<PathBuf> {
+    let whole = std::path::absolute(path)?;
+    match (whole.parent(), whole.file_name()) {
+        (Some(folder), Some(name)) => Ok(std::fs::canonicalize(folder)?.join(name)),
+        _ => std::fs::canonicalize(&whole),
+    }
+}
+
+/// Reads a file once: where it is, and its bytes.
 pub(super) fn read_once(path: &Path) -> Result<(PathBuf, Vec<u8>), Problem> {
-    let read = std::fs::canonicalize(path).and_then(|place| Ok((read(&place, FILE_BYTES_MAX)?, place)));
+    let read = place_of(path).and_then(|place| Ok((read(&place, FILE_BYTES_MAX)?, place)));
     let (bytes, place) = read.map_err(|error| {
         let remedy = "check the path and its permissions";
         Problem::of_file(path, format!("cannot be read: {error}"), remedy)

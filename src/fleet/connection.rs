@@ -79,7 +79,7 @@ impl Connection {
     /// deadline or by its caller, is taken back on the wire.
     pub async fn request(&self, method: &str, ask: Ask<'_>, deadline: Duration) -> Result<Bytes, Cause> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let answered = self.0.inbox.expect(id, ask.notices.clone())?;
+        let answered = self.0.inbox.expect(id, ask.notices.clone()).map_err(Cause::unsent)?;
         let exchange = self.exchange(id, method, ask, answered);
         timeout(deadline, exchange).await.unwrap_or(Err(Cause::TimedOut(deadline)))
     }

@@ -179,15 +179,6 @@ impl Hand {
         }
     }
 
-    /// Whether it was closed because nobody used it: this call was not on it.
-    pub(super) fn was_idle(&self, crew: &Crew) -> bool {
-        match (self, crew) {
-            // A session's is also closed because another call ran out of time.
-            (Self::Lent(_), _) | (_, Crew::Sessions(_)) => false,
-            (Self::Kept { supervised, .. }, _) => supervised.status().borrow().state.is_at_rest(),
-        }
-    }
-
     /// The attempt has its answer. Whether a tool's own error left something behind nobody knows, so that is no good
     /// end.
     pub(super) fn ended_well(self, result: &Bytes) {

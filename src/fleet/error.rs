@@ -108,6 +108,14 @@ impl Executed {
 }
 
 impl Cause {
+    /// The same, of a request that was not sent: it had no effect, and another connection may take it.
+    pub(super) fn unsent(self) -> Self {
+        match self {
+            Self::Closed => Self::Unreachable("the connection was closed before it was sent".to_owned()),
+            other => other,
+        }
+    }
+
     /// Exhaustive on purpose: a new cause must say here, at compile time, what it means.
     pub fn verdict(&self) -> Verdict {
         match self {

@@ -15,7 +15,7 @@ use crate::domain::log::Logger;
 use crate::mcp::envelope::{self, Frame, Id, Message};
 use crate::mcp::error::Error;
 use crate::mcp::listen;
-use crate::mcp::request;
+use crate::mcp::{params, request};
 
 use super::error::Cause;
 use super::link::{About, Link, Outgoing};
@@ -70,10 +70,18 @@ struct Desk {
     answering: Arc<Semaphore>,
     handler: Arc<dyn Handler>,
     logger: Logger,
+    /// Questions of the server's that are not answered yet, under its ids.
+    questions: Mutex<HashMap<Id, CancellationToken>>,
     /// Where our answers go, once the link is open.
     link: SetOnce<Weak<dyn Link>>,
     /// Cancelled when nothing more will come: nobody waits for our answers then.
     ended: CancellationToken,
+}
+
+impl Desk {
+    fn questions(&self) -> MutexGuard<'_, HashMap<Id, CancellationToken>> {
+        self.questions.lock().expect("nothing panics while it holds the questions")
+    }
 }
 
 #[derive(Default)]
@@ -116,6 +124,7 @@ impl Inbox {
             answering: Arc::new(Semaphore::new(ANSWERING_MAX)),
             handler,
             logger,
+            questions: Mutex::default(),
             link: SetOnce::new(),
             ended: CancellationToken::new(),
         }))
@@ -298,6 +307,7 @@ impl Inbox {
                 }
                 true
             }
+            ("notifications/cancelled", Some(params)) if self.taken_back(params) => true,
             // Some end it this way; the specification has both.
             ("notifications/cancelled", Some(params)) => {
                 let end = listen::cancelled(params).and_then(|id| self.waiting().end_of_listening(id));
@@ -307,11 +317,19 @@ impl Inbox {
         }
     }
 
+    /// Whether the server has taken back a question of its own.
+    fn taken_back(&self, params: &Bytes) -> bool {
+        let question = params::cancelled(Some(params)).and_then(|id| self.0.questions().remove(&id));
+        question.inspect(CancellationToken::cancel).is_some()
+    }
+
     fn asked(&self, id: Id, method: String, params: Option<Bytes>) {
         let Ok(place) = Arc::clone(&self.0.answering).try_acquire_owned() else {
             return self.debug("the server asks faster than it reads");
         };
         let desk = Arc::clone(&self.0);
+        let question = desk.ended.child_token();
+        desk.questions().insert(id.clone(), question.clone());
         tokio::spawn(async move {
             let _place = place;
             let answer = async {
@@ -323,8 +341,10 @@ impl Inbox {
                 let frame = request::answer(id.raw(), outcome);
                 let _ = link.send(Outgoing { frame, about: About::Answer }).await;
             };
-            // A server that does not read would hold the answer, and the answer the link.
-            desk.ended.run_until_cancelled(answer).await;
+            // A server that does not read would hold the answer, and the answer the link; one that takes its question
+            // back wants none.
+            question.run_until_cancelled(answer).await;
+            desk.questions().remove(&id);
         });
     }
 }

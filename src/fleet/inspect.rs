@@ -23,6 +23,9 @@ use super::remembered;
 /// More tools than this are digested where waiting hurts nobody.
 const DIGESTED_AT_ONCE: usize = 100;
 
+/// Stands before the name of a tool that was flagged, and in no name that can be called.
+const HIDDEN: &str = "\u{0}hidden ";
+
 /// The inspector of one server.
 pub(super) struct Inspector {
     /// As the configuration names it; pins are kept by that name.
@@ -51,6 +54,7 @@ impl Inspector {
         } else {
             digests(&offered.tools.tools).await
         };
+        self.forget_what_is_gone(&offered);
         match self.pinned(&offered, episode).await {
             Ok(changed) => self.tell_changed(&mut offered, changed, episode).await,
             // Whoever wants changes held back does not want them let through when nobody can tell.
@@ -108,11 +112,18 @@ impl Inspector {
                 texts(tool).iter().flat_map(|text| hidden(text)).map(|run| run.to_string()).collect();
             let digest = offered.digests.get(&tool.name);
             if !found.is_empty()
-                && digest.is_some_and(|digest| self.is_new(&format!("hidden {}", tool.name), *digest))
+                && digest.is_some_and(|digest| self.is_new(&format!("{HIDDEN}{}", tool.name), *digest))
             {
                 self.bus.tell(&self.slug, episode, News::ToolFlagged { tool: tool.name.clone(), found });
             }
         }
+    }
+
+    /// What was told of definitions that are no longer there is not kept: there may be ever new ones.
+    fn forget_what_is_gone(&self, offered: &Offered) {
+        let is_there = |tool: &str, found: &Hash| offered.digests.get(tool) == Some(found);
+        let mut told = self.told.lock().expect("nothing panics while it holds what was told");
+        told.retain(|(tool, found)| is_there(tool.strip_prefix(HIDDEN).unwrap_or(tool), found));
     }
 
     fn is_new(&self, tool: &str, found: Hash) -> bool {

@@ -30,6 +30,9 @@ pub const PAGES_MAX: usize = 1000;
 /// Entries of one list, all pages together.
 pub const TOOLS_MAX: usize = 20_000;
 
+/// The name of a tool. Far longer than any that a model is shown.
+const NAME_BYTES_MAX: usize = 1024;
+
 /// What all pages of one list weigh together. Far more than any model can read.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
 
@@ -287,6 +290,9 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
     let parsed: Definition =
         serde_json::from_str(definition.get()).map_err(|error| format!("{}: {error}", shown(definition)))?;
     let Definition { name, input_schema } = parsed;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("{}…: its name is longer than {NAME_BYTES_MAX} bytes", shown(definition)));
+    }
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));
     }

@@ -172,7 +172,7 @@ impl Fleet {
         let accepted =
             self.surroundings().chronicle.pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
         accepted.map_err(|error| format!("nothing is accepted: it could not be put on record: {error}"))?;
-        ship.supervised.list_again().await;
+        ship.supervised.list_again();
         Ok(names)
     }
 

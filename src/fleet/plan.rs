@@ -62,8 +62,8 @@ impl Registry {
     pub(super) fn join(&self, identity: Hash, start: impl FnOnce() -> Supervised) -> Supervised {
         let mut known = self.0.lock().expect("nothing panics while it holds the registry");
         known.retain(|_, supervised| !supervised.is_over());
-        if let Some(supervised) = known.get(&identity) {
-            return supervised.join();
+        if let Some(joined) = known.get(&identity).and_then(Supervised::join) {
+            return joined;
         }
         let supervised = start();
         known.insert(identity, supervised.clone());

@@ -4,7 +4,7 @@
 //! configuration no longer has.
 //! Must not know: how a call is validated or put on record, or who asked for it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::{Chronicle, Fact};
-use crate::domain::clock::Clock;
+use crate::domain::clock::{Clock, Moment};
 use crate::domain::event::{News, summary};
 use crate::domain::face::SessionId;
 use crate::domain::health::ServerFacts;
@@ -209,7 +209,7 @@ impl Fleet {
         self.0.queues.change(plan.queues);
         let Changed { gone, summary } = self.settle(plan.members, &plan.kept, plan.absent);
         for ship in gone {
-            self.0.tasks.spawn(retire(ship));
+            self.0.tasks.spawn(retire(ship, self.0.stop.clone()));
         }
         summary
     }
@@ -274,6 +274,7 @@ impl Fleet {
             stopping: stopping.clone(),
             off: AtomicBool::new(false),
             in_vain: Mutex::default(),
+            tried_again: AtomicU64::new(0),
         }
     }
 
@@ -337,11 +338,17 @@ impl Fleet {
     /// What a name comes to. A server that has never listed its tools in this run, because it is starting or waits
     /// to be used, is waited for first: its tools are not unknown, they are not known yet.
     pub async fn find(&self, name: &str) -> Found {
+        self.find_for(name, self.surroundings().clock.now()).await
+    }
+
+    /// The same, for a call that arrived then: it waits no longer than that call may.
+    pub async fn find_for(&self, name: &str, arrived: Moment) -> Found {
         let ships = Arc::clone(&self.0.ships.borrow());
         let known = self.0.catalog.borrow().get(name).cloned();
         let slug = known.as_ref().map(|tool| &*tool.server).or_else(|| split(name).map(|(slug, _)| slug));
         let Some(ship) = slug.and_then(|slug| ships.get(slug)) else { return Found::Stranger };
-        if let Err(failed) = self.met(ship).await {
+        let own = known.as_ref().map(|tool| &*tool.tool).or_else(|| split(name).map(|(_, tool)| tool));
+        if let Err(failed) = self.met(ship, ship.until(arrived, own)).await {
             return Found::Refused(failed);
         }
         let catalog = Arc::clone(&self.0.catalog.borrow());
@@ -357,13 +364,13 @@ impl Fleet {
     }
 
     /// Waits for a server that has never listed in this run what it offers, until the catalog has it.
-    pub(super) async fn met(&self, ship: &Ship) -> Result<(), Failed> {
+    pub(super) async fn met(&self, ship: &Ship, until: Instant) -> Result<(), Failed> {
         let failed = |error| Failed::untried(Arc::clone(&ship.name), error);
         if ship.is_off() {
             return Err(failed(ProviderError::PolicyDenied(Rule::Off)));
         }
         if ship.status().borrow().connects == 0 {
-            ship.acquire(&ship.supervised, Instant::now() + ship.terms.timeout).await.map_err(failed)?;
+            ship.acquire(&ship.supervised, until).await.map_err(failed)?;
             // The catalog follows the list in a moment.
             let mut catalog = self.0.catalog.clone();
             let listed =
@@ -451,13 +458,14 @@ impl Fleet {
 }
 
 /// Ends a server that is no longer wanted, once its calls have ended.
-async fn retire(ship: Arc<Ship>) {
+async fn retire(ship: Arc<Ship>, stop: CancellationToken) {
     let drained = async {
         while ship.supervised.usage().calls() > 0 {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
     };
-    let _ = timeout(DRAIN_MAX.min(ship.terms.max_total_timeout), drained).await;
+    let drained = timeout(DRAIN_MAX.min(ship.terms.max_total_timeout), drained);
+    let _ = stop.run_until_cancelled(drained).await;
     ship.end().await;
 }
 

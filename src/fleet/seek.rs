@@ -44,7 +44,7 @@ impl Fleet {
         let known = named.place(&self.catalog().borrow());
         let slug = known.as_ref().map(|place| &*place.server).or_else(|| named.slug());
         let Some(ship) = slug.and_then(|slug| self.ships().get(slug).cloned()) else { return Ok(None) };
-        self.met(&ship).await?;
+        self.met(&ship, ship.until(ship.clock.now(), None)).await?;
         Ok(named.place(&self.catalog().borrow()))
     }
 

@@ -4,7 +4,7 @@
 //! tried again.
 //! Must not know: how a call is validated or put on record, who asked for it, or other servers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::domain::clock::{Clock, Moment};
 use crate::domain::deadline::Deadline;
 use crate::domain::face::SessionId;
 use crate::domain::ledger::clip;
-use crate::domain::life::{Lasting, Outage, Phase, Then};
+use crate::domain::life::{Lasting, Phase};
 use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
 use crate::domain::provider::{Canceller, Executed, ProviderError, Rule, Unavailable};
@@ -65,6 +65,8 @@ pub(super) struct Ship {
     /// The outage for which somebody waited in vain, by when it began. Until it is over nobody else
     /// needs to wait.
     pub(super) in_vain: Mutex<Option<Moment>>,
+    /// The refused connection after which a call has asked again.
+    pub(super) tried_again: AtomicU64,
 }
 
 /// One request to a server.
@@ -216,6 +218,12 @@ impl Ship {
         let until = Instant::now() + deadline.left(self.clock.now());
         let hand = calling.cancel.run_until_cancelled(self.hand(calling, until)).await;
         let hand = hand.ok_or_else(|| self.cancelled(true))??;
+        // What it offers may be known better since the call was found.
+        if let What::Tool { tool, .. } = calling.what
+            && self.status().borrow().offered.withheld.contains_key(&*tool.tool)
+        {
+            return Err(self.for_good(ProviderError::PolicyDenied(Rule::Pin)));
+        }
         let longest = self.terms.max_total_timeout;
         let (notices, mut said) = match &calling.notices {
             Some(_) => Some(mpsc::channel(NOTICES_AHEAD)).unzip(),
@@ -276,6 +284,11 @@ impl Ship {
             // Which call a question belongs to the older family does not say: none of them loses time by it.
             deadline.waits_for_a_person(*asking.borrow_and_update() > 0, now);
             let left = deadline.left(now);
+            // However much there is to hear.
+            if left.is_zero() {
+                reason.is("timeout");
+                break Err(Cause::TimedOut(deadline.limit()));
+            }
             tokio::select! {
                 biased;
                 () = calling.cancel.cancelled() => {
@@ -291,12 +304,10 @@ impl Ship {
                 answer = &mut request => break answer,
                 () = hand.over() => break Err(Cause::Closed),
                 Ok(()) = asking.changed() => {}
-                () = sleep(left) => {
-                    reason.is("timeout");
-                    break Err(Cause::TimedOut(deadline.limit()));
-                }
+                () = sleep(left) => {}
             }
         };
+        deadline.waits_for_a_person(false, self.clock.now());
         // What came before the answer is told before it.
         while let Some(notice) = noticed.as_mut().and_then(|noticed| noticed.try_recv().ok()) {
             let _ = pass_on(notice);
@@ -320,14 +331,22 @@ impl Ship {
         if let Some(live) = supervised.usable(&now) {
             return Ok(live);
         }
-        if may_have_been_cured(&now, self.clock.now()) {
-            supervised.restart("a call asks for it again").await;
+        let (generation, is_tried_again) =
+            (now.state.generation, may_have_been_cured(&now, self.clock.now()));
+        if is_tried_again {
+            // One of them is enough, and another would only begin anew.
+            if self.tried_again.swap(generation, Ordering::Relaxed) != generation {
+                supervised.restart("a call asks for it again").await;
+            }
         } else if self.is_waited_for_in_vain(&now) {
             return Err(self.refusal(&now));
         }
         supervised.want().await;
         let until = until.min(Instant::now() + self.terms.acquire_timeout);
-        let is_settled = |status: &Arc<Status>| supervised.usable(status).is_some() || has_given_up(status);
+        let is_news = |status: &Status| !is_tried_again || status.state.generation != generation;
+        let is_settled = |status: &Arc<Status>| {
+            supervised.usable(status).is_some() || (status.has_given_up() && is_news(status))
+        };
         let settled = timeout_at(until, status.wait_for(is_settled)).await;
         let settled = settled.map(|settled| settled.map(|status| Arc::clone(&status)));
         match settled {
@@ -338,7 +357,7 @@ impl Ship {
                 if let Some(live) = supervised.usable(&status) {
                     return Ok(live);
                 }
-                *self.in_vain() = outage(&status).map(|outage| outage.since);
+                *self.in_vain() = status.outage().map(|outage| outage.since);
                 Err(self.refusal(&status))
             }
         }
@@ -347,7 +366,7 @@ impl Ship {
     /// Whether nobody needs to wait: it has given up, or somebody has waited through this very outage.
     fn is_waited_for_in_vain(&self, status: &Status) -> bool {
         let in_vain = *self.in_vain();
-        has_given_up(status) || outage(status).is_some_and(|outage| in_vain == Some(outage.since))
+        status.has_given_up() || status.outage().is_some_and(|outage| in_vain == Some(outage.since))
     }
 
     /// What a caller is told who does not wait, or has waited long enough.
@@ -378,13 +397,11 @@ impl Ship {
                 let (how, last_words) = (self.masks.text(&how).into(), self.masks.text(&last_words).into());
                 ProviderError::Crashed { how, limit, last_words }
             }
-            Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
-            // Closed for good; or, below, to be opened anew, with the call on it.
-            Cause::Closed if self.crew.is_over() || is_ending(&self.status().borrow()) => {
+            // It never left, and never will.
+            Cause::Unreachable(_) if self.crew.is_over() || self.status().borrow().is_ending() => {
                 ProviderError::Terminated
             }
-            // It was closed because nothing was in flight: this call was not.
-            Cause::Closed if hand.was_idle(&self.crew) => lost(false),
+            Cause::SessionLost | Cause::Unreachable(_) | Cause::Busy(_) => lost(false),
             Cause::Closed | Cause::Gone(_) | Cause::Network(_) | Cause::Protocol(_) | Cause::Http { .. } => {
                 lost(true)
             }
@@ -406,6 +423,14 @@ impl Ship {
 
     fn canceller(&self) -> Canceller {
         if self.stopping.is_cancelled() { Canceller::Shutdown } else { Canceller::Client }
+    }
+
+    /// Until when a call may wait that arrived then, of a tool by its own name.
+    pub(super) fn until(&self, arrived: Moment, tool: Option<&str>) -> Instant {
+        let own = tool.and_then(|tool| self.terms.tools.get(tool)).and_then(|settings| settings.timeout);
+        let limit = own.unwrap_or(self.terms.timeout);
+        let deadline = Deadline::new(arrived, limit, self.terms.max_total_timeout);
+        Instant::now() + deadline.left(self.clock.now())
     }
 
     /// Whether its end is the end of a process.
@@ -452,21 +477,6 @@ async fn next(noticed: &mut Option<mpsc::Receiver<Notice>>) -> Notice {
         return notice;
     }
     std::future::pending().await
-}
-
-fn outage(status: &Status) -> Option<&Outage> {
-    match &status.state.phase {
-        Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => Some(outage),
-        _ => None,
-    }
-}
-
-fn has_given_up(status: &Status) -> bool {
-    is_ending(status) || matches!(status.state.phase, Phase::Blocked { .. } | Phase::Exhausted { .. })
-}
-
-fn is_ending(status: &Status) -> bool {
-    matches!(status.state.phase, Phase::Closing { then: Then::Closed, .. } | Phase::Closed)
 }
 
 /// Whether somebody may have signed in since the server refused who we were. Nobody tells us; a call now and then

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::domain::audit::CallId;
 use crate::domain::chronicle::Chronicle;
 use crate::domain::clock::Clock;
 use crate::domain::face::Face;
-use crate::domain::life::{Generation, Policy, State};
+use crate::domain::life::{Generation, Outage, Phase, Policy, State, Then};
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
 use crate::domain::merkle::Hash;
@@ -128,6 +128,26 @@ pub struct Status {
     pub counts: Counts,
 }
 
+impl Status {
+    /// The time during which it is not ready though it is wanted, if it is such a time.
+    pub(super) fn outage(&self) -> Option<&Outage> {
+        match &self.state.phase {
+            Phase::Connecting { outage, .. } | Phase::Backoff { outage, .. } => Some(outage),
+            _ => None,
+        }
+    }
+
+    /// Whether waiting for it is of no use.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.is_ending() || matches!(self.state.phase, Phase::Blocked { .. } | Phase::Exhausted { .. })
+    }
+
+    /// Whether it ends for good, or has.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.state.phase, Phase::Closing { then: Then::Closed, .. } | Phase::Closed)
+    }
+}
+
 /// How often something was done for a server, in this run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
@@ -151,6 +171,8 @@ struct Handle {
     usage: Arc<Usage>,
     /// How many questions of the server wait for a person.
     asking: watch::Receiver<usize>,
+    /// Told when what it offers is to be read again.
+    stale: Arc<Notify>,
     logbook: Logbook,
     /// How many members of fleets it serves.
     members: AtomicUsize,
@@ -163,7 +185,6 @@ enum Request {
     TimedOut(Generation),
     Distrusted(Generation),
     Killed(Generation),
-    ListChanged,
     Restart(Arc<str>),
     Rest,
     Close,
@@ -178,25 +199,41 @@ impl Supervised {
         held_by: Option<Arc<Clients>>,
     ) -> Self {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
-        let (state, offered) = (State::new(), Arc::default());
         let episode = episode();
         let counts = Counts::default();
-        let status = Status { state, live: None, offered, recalled: false, episode, connects: 0, counts };
+        let status = Status {
+            state: State::new(),
+            live: None,
+            offered: Arc::default(),
+            recalled: false,
+            episode,
+            connects: 0,
+            counts,
+        };
         let (publish, status) = watch::channel(Arc::new(status));
         let usage = Arc::new(Usage::new(held_by));
         let (asking, asked) = watch::channel(0);
         let (slug, face) = (Arc::clone(&settings.slug), settings.face.clone());
+        let stale = Arc::new(Notify::new());
         let logbook = Logbook::new(&settings.name, Arc::clone(&surroundings.clock));
         surroundings.logger = logbook.beside(surroundings.logger);
         let ear = Listener {
             slug: Arc::clone(&slug),
-            requests: requests.downgrade(),
+            stale: Arc::clone(&stale),
             face: face.clone(),
             asking,
             logbook: logbook.clone(),
         };
         let handler = Arc::new(ear);
-        let supervisor = Supervisor::new(settings, surroundings, handler, publish, inbox, Arc::clone(&usage));
+        let supervisor = Supervisor::new(
+            settings,
+            surroundings,
+            handler,
+            publish,
+            inbox,
+            Arc::clone(&stale),
+            Arc::clone(&usage),
+        );
         tokio::spawn(supervisor.run());
         let (members, spoilt) = (AtomicUsize::new(1), AtomicU64::new(0));
         Self(Arc::new(Handle {
@@ -206,6 +243,7 @@ impl Supervised {
             status,
             usage,
             asking: asked,
+            stale,
             logbook,
             members,
             spoilt,
@@ -255,8 +293,8 @@ impl Supervised {
     }
 
     /// What it offers is read again.
-    pub async fn list_again(&self) {
-        let _ = self.0.requests.send(Request::ListChanged).await;
+    pub fn list_again(&self) {
+        self.0.stale.notify_one();
     }
 
     /// Ends its connection; the next who wants it begins anew.
@@ -270,10 +308,11 @@ impl Supervised {
         self.0.requests.closed().await;
     }
 
-    /// Another member uses it too.
-    pub(super) fn join(&self) -> Self {
-        self.0.members.fetch_add(1, Ordering::AcqRel);
-        self.clone()
+    /// Another member uses it too; none, if the last one has just left it.
+    pub(super) fn join(&self) -> Option<Self> {
+        let one_more = |members| (members > 0).then_some(members + 1);
+        let joined = self.0.members.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        joined.ok().map(|_| self.clone())
     }
 
     /// A member uses it no more; the last one ends it.
@@ -308,8 +347,8 @@ impl Supervised {
     pub(super) fn ear(&self) -> (Arc<dyn Handler>, watch::Receiver<usize>) {
         let (asking, asked) = watch::channel(0);
         let (slug, face) = (Arc::clone(&self.0.slug), self.0.face.clone());
-        let (requests, logbook) = (self.0.requests.downgrade(), self.0.logbook.clone());
-        (Arc::new(Listener { slug, requests, face, asking, logbook }), asked)
+        let (stale, logbook) = (Arc::clone(&self.0.stale), self.0.logbook.clone());
+        (Arc::new(Listener { slug, stale, face, asking, logbook }), asked)
     }
 
     /// Who uses it.

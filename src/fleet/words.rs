@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::mcp::revision::Family;
 
@@ -18,7 +19,7 @@ impl Fleet {
     pub fn tell(&self, method: &'static str) {
         for session in self.legacy_sessions(|_| true) {
             self.spawn(async move {
-                let _ = session.connection().notify(method, None).await;
+                let _ = timeout(WITHIN, session.connection().notify(method, None)).await;
             });
         }
     }

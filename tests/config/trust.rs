@@ -62,7 +62,8 @@ fn canonical(world: &World, path: &str) -> std::path::PathBuf {
     std::fs::canonicalize(world.path(path)).expect("it is there")
 }
 
-/// The same bytes elsewhere are another file, and a link is the file it leads to.
+/// The same bytes elsewhere are another file. So is a link to a trusted one: what is relative in it would mean other
+/// programs there, and a cloned repository could lead to a file that somebody trusts.
 #[test]
 fn trust_is_given_to_a_place() {
     let world = World::new(&[("work/colibri.json", FILE), ("real/colibri.json", FILE)]);
@@ -70,7 +71,9 @@ fn trust_is_given_to_a_place() {
     assert!(!world.is_trusted());
     std::fs::remove_file(world.path("work/colibri.json")).expect("a file");
     std::os::unix::fs::symlink("../real/colibri.json", world.path("work/colibri.json")).expect("a link");
-    assert!(world.is_trusted());
+    assert!(!world.is_trusted());
+    world.trust("work/colibri.json");
+    assert!(world.is_trusted(), "who was shown what it means here may trust it here");
     let command = |path: &str| colibri::config::command_for(std::path::Path::new(path));
     assert_eq!(command("/a-b/é_1/x.json"), "colibri trust /a-b/é_1/x.json");
     assert_eq!(command("/it's here/$(x)"), r"colibri trust '/it'\''s here/$(x)'");

@@ -18,6 +18,12 @@ def hear():
         sys.exit()
     return json.loads(line)
 
+def take_back():
+    say({"id": "back", "method": "elicitation/create", "params": {}})
+    while hear().get("method") != "notifications/roots/list_changed":
+        pass
+    say({"method": "notifications/cancelled", "params": {"requestId": "back"}})
+
 asked = {"elicit": "elicitation/create", "sample": "sampling/createMessage", "roots": "roots/list", "odd": "odd/ask"}
 able, level, changes = {}, None, 0
 while True:
@@ -35,13 +41,16 @@ while True:
         able = request["params"]["capabilities"]
         result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "asking", "version": "1"}}
     elif method == "tools/list":
-        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in [*asked, "able", "log"]]}
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in [*asked, "able", "log", "back"]]}
     elif method == "logging/setLevel":
         level = request["params"]["level"]
     elif method == "tools/call":
         name = request["params"]["name"]
         if name == "able":
             text = json.dumps({"able": able, "level": level, "changes": changes})
+        elif name == "back":
+            take_back()
+            text = "taken back"
         elif name == "log":
             say({"method": "notifications/message", "params": {"level": "info", "logger": "db", "data": "1.50"}})
             text = "logged"
@@ -124,6 +133,21 @@ fn a_server_asks_its_client() {
     assert_eq!(text(&next(&mut colibri, |message| message["id"] == 4)), error);
     call(&mut colibri, 5, "s__odd");
     assert_eq!(text(&next(&mut colibri, |message| message["id"] == 5))["code"], -32601);
+}
+
+/// PR-11: a question that its server takes back is taken back from the client. It used to stay with it for ten minutes, and
+/// with it stood the deadlines of every call.
+#[test]
+fn a_question_can_be_taken_back() {
+    let mut colibri = serving();
+    begin(&mut colibri, &json!({ "elicitation": {} }));
+    call(&mut colibri, 1, "s__back");
+    let question = next(&mut colibri, |message| message["method"] == "elicitation/create");
+    send(&mut colibri, &json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let back = next(&mut colibri, |message| message["method"] == "notifications/cancelled");
+    assert_eq!(back["params"]["requestId"], question["id"]);
+    call(&mut colibri, 2, "s__able");
+    next(&mut colibri, |message| message["id"] == 2);
 }
 
 /// PR-11: a server knows what the client can do, is told its wishes, and says whose log messages they are.

@@ -1,5 +1,7 @@
 //! A fleet that changes while it runs: who stays, who goes, who joins whom, and who rests.
 
+use colibri::domain::provider::Executed;
+use colibri::fleet::error::Cause;
 use colibri::fleet::roster::{Found, Plan, Start, Summary};
 use tokio::time::Instant;
 
@@ -138,4 +140,34 @@ async fn a_second_warm_up_joins_the_first() {
     let calls = tokio::join!(fleet.fleet.find("s__a"), fleet.fleet.find("s__a"));
     assert!(matches!(calls, (Found::Tool(_), Found::Tool(_))));
     assert_eq!(server.opened(), 2, "the attempt that hung, and the one that all waited for");
+}
+
+/// PR-7, PR-9: a server that refused who we are is asked again by a later call, and that very call finds it, once somebody
+/// has signed in. It used to be told the old refusal, and only the one after it worked.
+#[tokio::test(start_paused = true)]
+async fn who_signed_in_is_let_in_by_the_next_call() {
+    let server = Scripted::new(&["a"]);
+    let refused = || Cause::Unauthorized("401".to_owned());
+    server.plan(Opens::Fail(refused()));
+    let fleet = fleet(vec![member("s", &server)]);
+    fleet.state_is("s", "blocked").await;
+    tokio::time::advance(secs(11)).await;
+    assert!(matches!(fleet.fleet.find("s__a").await, Found::Tool(_)));
+    fleet.call("s__a").await.expect("it is let in");
+    assert_eq!(server.opened(), 2);
+}
+
+/// SB-11: a call that was on its way when its server was closed may have had its effect, and says so.
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_is_not_called_unsent() {
+    let server = Scripted::new(&["hang"]);
+    let fleet = fleet(vec![member("s", &server)]);
+    fleet.listed(1).await;
+    let close = async {
+        server.hung().await;
+        fleet.fleet.close().await;
+    };
+    let (outcome, ()) = tokio::join!(fleet.call("s__hang"), close);
+    let error = outcome.expect_err("it is closed").error;
+    assert_eq!((error.code(), error.executed()), ("PROVIDER_UNAVAILABLE", Executed::Unknown));
 }

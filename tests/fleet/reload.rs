@@ -157,7 +157,9 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn has_variable(pid: &Value, variable: &str) -> bool {
-    let environment = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap();
+    // It may have ended since it was asked for.
+    let environment = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));
+    let Ok(environment) = environment else { return false };
     environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
 }
 

@@ -26,8 +26,16 @@ pub fn folders(config: &Config) -> Vec<PathBuf> {
     let is_ours = |folder: &PathBuf| {
         std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
     };
-    let runtime = runtime.filter(is_ours).map(|folder| folder.join("colibri"));
-    runtime.into_iter().chain([config.data_dir.join("run")]).collect()
+    // Where a session's folder usually is: another colibri may know it, though nobody told this one.
+    let usual = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
+    let session = runtime.into_iter().chain([usual]).filter(is_ours).map(|folder| folder.join("colibri"));
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in session.chain([config.data_dir.join("run")]) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
 }
 
 /// The socket of a process.

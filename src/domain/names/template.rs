@@ -4,7 +4,10 @@
 //! other expression stands for whatever may stand there, because its server knows better.
 
 /// Steps of one comparison. A template that needs more is built to cost, and matches nothing.
-const STEPS_MAX: usize = 20_000;
+const STEPS_MAX: usize = 2_000;
+
+/// Parts of a template. One with more is built to cost, too.
+const PARTS_MAX: usize = 64;
 
 /// Whether a URI can be made from a template. `{name}` stands for one or more characters other than `/`, `?`
 /// and `#`; `{+name}`, `{#name}` and every other expression for any, or none.
@@ -31,7 +34,14 @@ fn parts(template: &str) -> Option<Vec<Part<'_>>> {
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '%' | '-');
         let is_simple = !expression.is_empty() && expression.chars().all(is_name);
-        parts.push(if is_simple { Part::Segment } else { Part::Anything });
+        let part = if is_simple { Part::Segment } else { Part::Anything };
+        // Twice anything is anything.
+        if !matches!((parts.last(), part), (Some(Part::Anything), Part::Anything)) {
+            parts.push(part);
+        }
+        if parts.len() > PARTS_MAX {
+            return None;
+        }
         rest = behind;
     }
     if !rest.is_empty() {

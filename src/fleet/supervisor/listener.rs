@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::domain::audit::Pending;
 use crate::domain::face::{Face, Unasked, needs, takes_a_person};
@@ -13,12 +13,11 @@ use crate::fleet::logbook::Logbook;
 use crate::mcp::error::{Error, code};
 use crate::mcp::raw::Members;
 
-use super::Request;
-
 /// The ear of one supervised server.
 pub(super) struct Listener {
     pub(super) slug: Arc<str>,
-    pub(super) requests: mpsc::WeakSender<Request>,
+    /// Told when a list has changed: once is enough, however often the server says so.
+    pub(super) stale: Arc<Notify>,
     pub(super) face: Option<Arc<dyn Face>>,
     /// How many of its questions wait for a person.
     pub(super) asking: watch::Sender<usize>,
@@ -39,10 +38,7 @@ impl Handler for Listener {
 
     fn told(&self, method: &str, params: Option<Bytes>) {
         if method.ends_with("/list_changed") {
-            if let Some(requests) = self.requests.upgrade() {
-                let _ = requests.try_send(Request::ListChanged);
-            }
-            return;
+            return self.stale.notify_one();
         }
         let Some(face) = &self.face else { return };
         match method {

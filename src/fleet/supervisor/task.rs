@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::domain::audit::CallId;
@@ -55,6 +55,7 @@ pub(super) struct Supervisor {
     handler: Arc<dyn Handler>,
     publish: watch::Sender<Arc<Status>>,
     inbox: mpsc::Receiver<Request>,
+    stale: Arc<Notify>,
     usage: Arc<Usage>,
     state: State,
     /// Joins what happens from one loss of the connection to the next.
@@ -84,6 +85,7 @@ impl Supervisor {
         handler: Arc<dyn Handler>,
         publish: watch::Sender<Arc<Status>>,
         inbox: mpsc::Receiver<Request>,
+        stale: Arc<Notify>,
         usage: Arc<Usage>,
     ) -> Self {
         let inspector = Inspector {
@@ -102,6 +104,7 @@ impl Supervisor {
             handler,
             publish,
             inbox,
+            stale,
             usage,
             state: State::new(),
             episode: episode(),
@@ -161,6 +164,10 @@ impl Supervisor {
                 self.work = None;
                 self.learnt(news)
             }
+            () = self.stale.notified() => {
+                self.list_is_stale = true;
+                None
+            }
             (generation, cause) = ended(self.live.as_ref()) => Some(self.lost(generation, &cause)),
             heard = heard(self.listening.as_mut()) => {
                 // What changed before the server began to tell, nobody has told.
@@ -201,10 +208,6 @@ impl Supervisor {
                 (generation == self.state.generation).then_some(Event::Unused)
             }
             Some(Request::Restart(reason)) => Some(Event::Restart(reason)),
-            Some(Request::ListChanged) => {
-                self.list_is_stale = true;
-                None
-            }
             Some(Request::Rest) => Some(Event::Unused),
             Some(Request::Close) => Some(Event::Close),
             // Nobody will ever want it.
