@@ -103,11 +103,7 @@ pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     for looked in &loaded.files {
         let own =
             looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
-        if let Some(folder) = own {
-            // A file that is made there later would count at once, and could start anything.
-            let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        }
-        if own.is_some() || looked.found {
+        if looked.found || own.is_some_and(Path::exists) {
             places.push(own.unwrap_or(&looked.path).to_owned());
         }
         // Who keeps it elsewhere and links to it wants that covered too.

@@ -4,7 +4,7 @@
 //! Must not know: what a server is.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{ConfigError, Loaded};
+use crate::config::{ConfigError, Loaded, Server, State};
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
 use crate::fleet::roster::{Fleet, Summary};
@@ -113,6 +113,9 @@ impl Reloader {
             Err(error) => return Err(self.refused(why, &error.to_string())),
         };
         let before = self.current();
+        if let Some(stranger) = appeared(&before, &loaded) {
+            return Err(self.refused(why, &stranger));
+        }
         // Before anybody can repeat them.
         self.masks.hide(secrets(&loaded));
         for warning in loaded.warnings.iter().filter(|warning| !before.warnings.contains(warning)) {
@@ -138,6 +141,25 @@ impl Reloader {
         ));
         error.to_owned()
     }
+}
+
+/// A file that counts by its place alone, and was not there before. What is not there cannot be put out of a server's reach,
+/// so a server may have made it, to have something started without its sandbox.
+fn appeared(before: &Loaded, after: &Loaded) -> Option<String> {
+    let runs = |server: &Server| server.trusted && matches!(server.state, State::Ready(_));
+    if !before.config.servers.iter().any(runs) {
+        return None;
+    }
+    let is_own = |path: &Path| {
+        path.parent().is_some_and(|folder| folder.file_name().is_some_and(|name| name == "colibri"))
+    };
+    let was_there = |path: &Path| before.files.iter().any(|looked| looked.found && looked.path == path);
+    let stranger =
+        after.files.iter().find(|looked| looked.found && is_own(&looked.path) && !was_there(&looked.path))?;
+    let shown = stranger.path.display();
+    Some(format!(
+        "{shown} was not there when colibri started: look who wrote it, and start colibri again to use it"
+    ))
 }
 
 async fn hung_up(hangups: &mut Option<Signal>) {

@@ -117,6 +117,15 @@ impl Stage {
         servers.into_iter().find(|server| server["name"] == name).unwrap_or_default()
     }
 
+    /// Waits until the process of `b` has that variable, and gives it.
+    #[track_caller]
+    fn having(&self, variable: &str) -> Value {
+        until(variable, || {
+            let b = self.standing("b");
+            (b["state"] == "ready" && has_variable(&b["pid"], variable)).then(|| b["pid"].clone())
+        })
+    }
+
     /// Waits until `b` runs in another process than `before`, and gives that.
     #[track_caller]
     fn another(&self, before: &Value) -> Value {
@@ -209,24 +218,23 @@ fn twenty_changes_cost_no_call() {
 fn changes(stage: &Stage) {
     let added = stage.write(Some(stage.b("1", &json!({ "env": { "SECRET": "first-one" } }))), By::Command);
     assert!(added.is_some_and(|ran| ran.code == 0 && ran.stdout.contains("added: b")));
-    let first = stage.another(&Value::Null);
-    assert!(has_variable(&first, "SECRET=first-one"));
+    let first = stage.having("SECRET=first-one");
     stage.write(Some(stage.b("2", &json!({ "env": { "SECRET": "first-one" } }))), By::File);
     let second = stage.another(&first);
     assert!(!processes(&format!("{}-2", stage.mark)).is_empty());
     stage.write(Some(stage.b("2", &json!({ "env": { "SECRET": "second-one" } }))), By::Hangup);
-    let third = stage.another(&second);
-    assert!(has_variable(&third, "SECRET=second-one"), "a changed secret is a change");
+    // A changed secret is a change.
+    stage.another(&second);
+    stage.having("SECRET=second-one");
 
     let variables = stage.home.path().join("b.env");
     std::fs::write(&variables, "SECRET=from-a-file\n").unwrap();
     let with_file = stage.b("2", &json!({ "envFile": variables }));
     stage.write(Some(with_file.clone()), By::File);
-    let fourth = stage.another(&third);
-    assert!(has_variable(&fourth, "SECRET=from-a-file"));
+    stage.having("SECRET=from-a-file");
     std::fs::write(&variables, "SECRET=from-another\n").unwrap();
-    let fifth = stage.another(&fourth);
-    assert!(has_variable(&fifth, "SECRET=from-another"), "what is in an envFile is a change");
+    // And so is what is in an envFile.
+    let fifth = stage.having("SECRET=from-another");
     std::fs::write(&variables, "SECRET=from-a-third\n").unwrap();
     let ran = stage.notice(By::Command).unwrap();
     assert!(ran.code == 0 && ran.stdout.contains("changed: b"), "{ran:?}");
@@ -277,4 +285,28 @@ fn coming_and_going(stage: &Stage) {
         stage.another(&Value::Null);
     }
     stage.write(None, By::Command);
+}
+
+/// SB-3: a server that writes a configuration file where there was none gets nothing started by it: colibri says so, and
+/// goes on as it was.
+#[test]
+fn a_file_that_appears_while_servers_run_waits() {
+    let home = Home::new();
+    let server = json!({ "command": "sh", "args": ["-c", SERVER] });
+    let project = home.path().join("work/colibri.json");
+    std::fs::write(&project, json!({ "mcpServers": { "shell": server } }).to_string()).unwrap();
+    let mut trust = home.command();
+    assert!(trust.args(["trust", "--yes", "colibri.json"]).output().unwrap().status.success());
+    let mut command = home.command();
+    command.arg("serve");
+    let mut colibri = Colibri::spawn(home, command);
+    colibri.initialize("2025-11-25");
+    until("the server is ready", || colibri.log().contains("[mcp:shell] ready").then_some(()));
+    let folder = colibri.home.path().join(".config/colibri");
+    std::fs::create_dir_all(&folder).unwrap();
+    let planted = json!({ "mcpServers": { "planted": { "command": "sh", "sandbox": "off" } } });
+    std::fs::write(folder.join("colibri.json"), planted.to_string()).unwrap();
+    until("it is refused", || colibri.log().contains("was not there when colibri started").then_some(()));
+    assert!(!colibri.log().contains("mcp:planted"), "{}", colibri.log());
+    colibri.finish();
 }
