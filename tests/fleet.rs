@@ -17,6 +17,7 @@ mod pins;
 mod probes;
 mod promises;
 mod queues;
+mod real;
 mod reload;
 mod scenarios;
 mod support;

@@ -150,7 +150,14 @@ impl Yard {
             if state != DISABLED {
                 self.logger.warn(format_args!("[mcp:{}] not started: {trouble}", server.name));
             }
-            ServerFacts { name: server.name.clone(), state, is_down, tools: 0, trouble: Some(trouble) }
+            ServerFacts {
+                name: server.name.clone(),
+                state,
+                is_down,
+                tools: 0,
+                trouble: Some(trouble),
+                changed: Vec::new(),
+            }
         };
         let broken = |reason: String| absent(BROKEN, true, reason);
         match &server.state {

@@ -39,6 +39,8 @@ pub struct ServerFacts {
     pub tools: u64,
     /// What went wrong last, and what is waited for.
     pub trouble: Option<String>,
+    /// Tools that are not what they were when they were first seen.
+    pub changed: Vec<String>,
 }
 
 /// The word, and a reason for everything that is not well.
@@ -70,6 +72,12 @@ pub fn judge(
         (Status::Degraded, format!("the server `{}` is unavailable: {why}", server.name))
     });
     findings.extend(down);
+    let changed = servers.iter().filter(|server| !server.changed.is_empty()).map(|server| {
+        let (name, tools) = (&server.name, server.changed.join(", "));
+        let what = format!("tools of `{name}` are not what they were when first seen: {tools}; look at them");
+        (Status::Degraded, format!("{what} (colibri server show {name}), then colibri server accept {name}"))
+    });
+    findings.extend(changed);
     let worst = findings.iter().map(|(status, _)| *status).max().unwrap_or(Status::Ok);
     (worst, findings.into_iter().map(|(_, reason)| reason).collect())
 }
@@ -97,10 +105,15 @@ mod tests {
             is_down,
             tools: 0,
             trouble: Some("no such program".to_owned()),
+            changed: Vec::new(),
         };
         assert_eq!(judge(None, None, &[server(false)]).0, Status::Ok);
         let (status, reasons) = judge(None, None, &[server(false), server(true)]);
         assert_eq!((status, reasons.len()), (Status::Degraded, 1));
         assert_eq!(reasons[0], "the server `git` is unavailable: no such program");
+        let changed = ServerFacts { changed: vec!["push".to_owned()], ..server(false) };
+        let (status, reasons) = judge(None, None, &[changed]);
+        assert_eq!((status, reasons.len()), (Status::Degraded, 1));
+        assert!(reasons[0].contains("`git`") && reasons[0].contains("push"), "{reasons:?}");
     }
 }

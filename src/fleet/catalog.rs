@@ -250,7 +250,7 @@ impl Compiler {
         let mut entries = Vec::with_capacity(offered.tools.tools.len());
         for tool in &offered.tools.tools {
             let rule = if ship.terms.filter.admits(&tool.name) {
-                offered.withheld.contains_key(&tool.name).then_some(Rule::Pin)
+                offered.is_withheld(&tool.name).then_some(Rule::Pin)
             } else {
                 Some(Rule::Filter)
             };

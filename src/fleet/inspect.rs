@@ -86,9 +86,8 @@ impl Inspector {
 
     async fn tell_changed(&self, offered: &mut Offered, changed: Vec<Changed>, episode: CallId) {
         for Changed { tool, pinned, found, enforced } in changed {
-            if enforced {
-                offered.withheld.insert(tool.clone(), (pinned, found));
-            }
+            offered.changed.insert(tool.clone(), (pinned, found));
+            offered.withholds |= enforced;
             if !self.is_new(&tool, found) {
                 continue;
             }

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 
 use crate::domain::event::{Diff, News};
 use crate::domain::health::ServerFacts;
+use crate::domain::ledger::clip;
 use crate::domain::life::Health;
+use crate::domain::log::visible;
 use crate::domain::offer::Changes;
 
 use super::catalog::{Catalog, Compiler, Source};
@@ -20,6 +22,9 @@ use super::offer::Offered;
 use super::roster::Ships;
 use super::ship::Ship;
 use super::supervisor::{Status, Surroundings};
+
+/// How many changed tools of a server are named. More say nothing more.
+const CHANGED_SHOWN: usize = 10;
 
 /// Follows the servers.
 pub(super) struct Keeper {
@@ -125,6 +130,13 @@ impl Keeper {
                 && !ship.is_off(),
             tools: status.offered.tools.tools.len() as u64,
             trouble: status.state.trouble(now),
+            changed: status
+                .offered
+                .changed
+                .keys()
+                .take(CHANGED_SHOWN)
+                .map(|tool| visible(clip(tool)))
+                .collect(),
         };
         let mut all: Vec<ServerFacts> = ships.list.iter().zip(statuses).map(facts).collect();
         all.extend(ships.absent.iter().cloned());

@@ -32,8 +32,17 @@ pub struct Offered {
     pub abilities: Abilities,
     /// By tool: the digest of its definition.
     pub digests: BTreeMap<String, Hash>,
-    /// Tools that cannot be called until their new definition is accepted: what was pinned, what was found.
-    pub withheld: BTreeMap<String, (Hash, Hash)>,
+    /// Tools whose definition is not the one that was pinned: what was pinned, what was found.
+    pub changed: BTreeMap<String, (Hash, Hash)>,
+    /// Whether these cannot be called until their new definition is accepted.
+    pub withholds: bool,
+}
+
+impl Offered {
+    /// Whether a tool cannot be called until its new definition is accepted.
+    pub(super) fn is_withheld(&self, tool: &str) -> bool {
+        self.withholds && self.changed.contains_key(tool)
+    }
 }
 
 /// What a server's capabilities say.

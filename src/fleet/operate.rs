@@ -156,17 +156,17 @@ impl Fleet {
     pub async fn accept(&self, server: &str, tools: &[String]) -> Result<Vec<String>, String> {
         let ship = self.named(server)?;
         let offered = Arc::clone(&ship.status().borrow().offered);
-        if offered.withheld.is_empty() {
+        if offered.changed.is_empty() {
             return Err(format!(
                 "no tool waits to be accepted: `{}` offers what it offered before",
                 ship.name
             ));
         }
-        if let Some(stranger) = tools.iter().find(|tool| !offered.withheld.contains_key(*tool)) {
+        if let Some(stranger) = tools.iter().find(|tool| !offered.changed.contains_key(*tool)) {
             return Err(format!("the tool `{stranger}` of `{}` does not wait to be accepted", ship.name));
         }
         let is_meant = |tool: &String| tools.is_empty() || tools.contains(tool);
-        let meant = offered.withheld.iter().filter(|(tool, _)| is_meant(tool));
+        let meant = offered.changed.iter().filter(|(tool, _)| is_meant(tool));
         let meant: Vec<(String, Hash)> = meant.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
         let names = meant.iter().map(|(tool, _)| tool.clone()).collect();
         let accepted =
@@ -202,7 +202,7 @@ impl Fleet {
                     Some(_) => None,
                     None if ship.is_off() => Some("the server is off"),
                     None if !ship.terms.filter.admits(&tool.name) => Some("toolsAllowed or toolsDenied"),
-                    None if offered.withheld.contains_key(&tool.name) => Some("its definition has changed"),
+                    None if offered.is_withheld(&tool.name) => Some("its definition has changed"),
                     None => Some("another tool has its name"),
                 },
                 read_only: known.is_some_and(|known| known.read_only),

@@ -33,7 +33,7 @@ pub(super) fn encode(offered: &Offered) -> Bytes {
         items.iter().map(|item| (item.key.as_str(), &*item.definition)).collect()
     }
     // What is withheld today is not shown tomorrow before it was looked at again.
-    let tools = offered.tools.tools.iter().filter(|tool| !offered.withheld.contains_key(&tool.name));
+    let tools = offered.tools.tools.iter().filter(|tool| !offered.is_withheld(&tool.name));
     let written = Written {
         tools: tools.map(|tool| &*tool.definition).collect(),
         resources: items(&offered.resources),

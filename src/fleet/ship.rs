@@ -220,7 +220,7 @@ impl Ship {
         let hand = hand.ok_or_else(|| self.cancelled(true))??;
         // What it offers may be known better since the call was found.
         if let What::Tool { tool, .. } = calling.what
-            && self.status().borrow().offered.withheld.contains_key(&*tool.tool)
+            && self.status().borrow().offered.is_withheld(&tool.tool)
         {
             return Err(self.for_good(ProviderError::PolicyDenied(Rule::Pin)));
         }

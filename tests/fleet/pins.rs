@@ -133,6 +133,10 @@ async fn a_changed_tool_is_told_of() {
     changes.changed().await.expect("the fleet is there");
     fleet.call("s__a").await.expect("it goes on");
     assert_eq!(notebook.facts(is_change), 1);
+    // Health says so, until somebody has looked and accepted it.
+    fleet.health_is(|facts| facts[0].changed == ["a"]).await;
+    assert_eq!(fleet.fleet.accept("s", &[]).await.expect("it is put on record"), ["a"]);
+    fleet.health_is(|facts| facts[0].changed.is_empty()).await;
 }
 
 /// SB-2: who enforces pins does not offer tools while nobody can tell what was pinned; who does not, goes on.

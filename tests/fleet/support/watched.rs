@@ -88,6 +88,11 @@ impl Watched {
         catalog.wait_for(|catalog| catalog.tools().len() == count).await.expect("the fleet is there");
     }
 
+    /// Waits until the facts of all servers are so.
+    pub(in crate::fleet) async fn health_is(&self, is_so: impl Fn(&Vec<ServerFacts>) -> bool) {
+        self.health.clone().wait_for(is_so).await.expect("the fleet is there");
+    }
+
     /// Waits until a server is in that state.
     pub(in crate::fleet) async fn state_is(&self, name: &str, state: &str) {
         let is_there =
