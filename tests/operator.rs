@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Ran, SERVER, run};
 use crate::hostile::child::{Colibri, Home};
-
-/// A condition that has not come true by then will not.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::until;
 
 /// A server that says a word on stderr first.
 fn server(word: &str) -> Value {
@@ -46,19 +44,6 @@ fn folder(home: &Home) -> PathBuf {
 /// The socket of a colibri.
 fn socket(colibri: &Colibri) -> PathBuf {
     folder(&colibri.home).join(format!("{}.sock", colibri.pid().as_raw_nonzero()))
-}
-
-/// Waits for something.
-#[track_caller]
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{what} has not come true");
-        std::thread::yield_now();
-    }
 }
 
 /// What `status` says of a server.

@@ -108,8 +108,6 @@ pub struct Config {
     pub database: PathBuf,
     /// Where colibri keeps what else it keeps.
     pub data_dir: PathBuf,
-    /// Where colibri keeps what lives as long as a process: `$XDG_RUNTIME_DIR/colibri`, or in the data folder.
-    pub runtime_dir: PathBuf,
     /// How long connecting to a server may take, and a call to it, where it does not say otherwise.
     pub mcp_timeout: Duration,
     /// How long colibri's own start may take.
@@ -251,7 +249,6 @@ fn config(file: File, paths: Paths, servers: Vec<Server>) -> Config {
         log: file.log,
         database: paths.database,
         data_dir: paths.data_dir,
-        runtime_dir: paths.runtime_dir,
         mcp_timeout: file.mcp_timeout.duration(),
         startup_timeout: file.startup_timeout.duration(),
         init_concurrency: file.init_concurrency as usize,
@@ -267,7 +264,6 @@ fn config(file: File, paths: Paths, servers: Vec<Server>) -> Config {
 struct Paths {
     database: PathBuf,
     data_dir: PathBuf,
-    runtime_dir: PathBuf,
     skills: Places,
 }
 
@@ -304,10 +300,7 @@ fn paths(
         report.error(Problem::new("HOME", message, "set HOME, XDG_DATA_HOME or COLIBRI_DB_PATH"));
         PathBuf::new()
     });
-    let runtime =
-        env.get("XDG_RUNTIME_DIR").map(Path::new).filter(|path| path.is_absolute() && path.is_dir());
-    let runtime_dir = runtime.map_or_else(|| data_dir.join("run"), |path| path.join("colibri"));
-    Paths { database: named.unwrap_or_else(|| data_dir.join("colibri.db")), data_dir, runtime_dir, skills }
+    Paths { database: named.unwrap_or_else(|| data_dir.join("colibri.db")), data_dir, skills }
 }
 
 /// A reply that is already gone cannot be turned into a failure.

@@ -58,24 +58,6 @@ pub enum News {
     /// The tools of a server were listed again.
     #[serde(rename = "provider.mcp.tools.refreshed")]
     ToolsRefreshed(Diff),
-    /// A call waits for its turn.
-    #[serde(rename = "provider.mcp.tool.queued")]
-    ToolQueued {
-        /// Which tool.
-        tool: String,
-        /// In which queue.
-        queue: String,
-        /// How many are before it.
-        place: usize,
-    },
-    /// A call was sent.
-    #[serde(rename = "provider.mcp.tool.started")]
-    ToolStarted {
-        /// Which tool.
-        tool: String,
-        /// How long it waited for its turn and for the server.
-        waited_ms: u64,
-    },
     /// A call succeeded.
     #[serde(rename = "provider.mcp.tool.completed")]
     ToolCompleted {
@@ -97,14 +79,6 @@ pub enum News {
         retryable: bool,
         /// For people.
         message: String,
-    },
-    /// A tool's definition was seen for the first time, or accepted by a person.
-    #[serde(rename = "provider.mcp.tool.pinned")]
-    ToolPinned {
-        /// Which tool.
-        tool: String,
-        /// Of its definition.
-        digest: Hash,
     },
     /// A tool's definition is not the one that was pinned.
     #[serde(rename = "provider.mcp.tool.changed")]
@@ -183,11 +157,8 @@ impl News {
         match self {
             Self::ToolsDiscovered { .. } => "provider.mcp.tools.discovered",
             Self::ToolsRefreshed(_) => "provider.mcp.tools.refreshed",
-            Self::ToolQueued { .. } => "provider.mcp.tool.queued",
-            Self::ToolStarted { .. } => "provider.mcp.tool.started",
             Self::ToolCompleted { .. } => "provider.mcp.tool.completed",
             Self::ToolFailed { .. } => "provider.mcp.tool.failed",
-            Self::ToolPinned { .. } => "provider.mcp.tool.pinned",
             Self::ToolChanged { .. } => "provider.mcp.tool.changed",
             Self::ToolFlagged { .. } => "provider.mcp.tool.flagged",
             Self::OutputMismatch { .. } => "provider.mcp.tool.output_mismatch",

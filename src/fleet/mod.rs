@@ -6,7 +6,8 @@
 //! Must not know: who is calling, how a call is audited, or that SQL exists.
 //!
 //! Lowest first: [`link`], [`inbox`], [`connection`], [`session`] (introduced by [`era`]); on them [`bridge`]
-//! for one server, and [`supervisor`], [`catalog`] and [`roster`] for many.
+//! for one server; for many, [`supervisor`] (what each offers is looked at by `inspect`), [`ship`] around it (deadlines, [`queues`],
+//! and in `crew` which process serves a call), the [`catalog`] that `keeper` puts together, and [`roster`], which holds them all.
 
 pub mod bridge;
 pub mod bus;

@@ -137,6 +137,12 @@ pub enum Found {
     Stranger,
 }
 
+impl Found {
+    fn refused(ship: &Ship, error: ProviderError) -> Self {
+        Self::Refused(Failed::untried(Arc::clone(&ship.name), error))
+    }
+}
+
 /// A client's session that is connected: servers that start with colibri stay up for it, and what they keep for it
 /// alone ends with it.
 pub struct Attached {
@@ -356,11 +362,11 @@ impl Fleet {
             return Found::Tool(Arc::clone(tool));
         }
         if let Some(rule) = catalog.withheld(name) {
-            return self.refused(ship, ProviderError::PolicyDenied(rule));
+            return Found::refused(ship, ProviderError::PolicyDenied(rule));
         }
         let own = catalog.tools().iter().filter(|tool| tool.server == ship.slug).map(|tool| &*tool.name);
         let (tool, nearest) = (name.into(), nearest(name, own).map(Into::into));
-        self.refused(ship, ProviderError::ToolNotFound { tool, nearest })
+        Found::refused(ship, ProviderError::ToolNotFound { tool, nearest })
     }
 
     /// Waits for a server that has never listed in this run what it offers, until the catalog has it.
@@ -378,11 +384,6 @@ impl Fleet {
             drop(timeout_at(Instant::now() + CATALOG_WAIT, listed).await);
         }
         Ok(())
-    }
-
-    #[expect(clippy::unused_self, reason = "reads as what the fleet says")]
-    fn refused(&self, ship: &Ship, error: ProviderError) -> Found {
-        Found::Refused(Failed::untried(Arc::clone(&ship.name), error))
     }
 
     /// The name of a server, for people.

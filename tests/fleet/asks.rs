@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::hostile::child::{Colibri, Home};
+use super::children::started;
+use crate::hostile::child::Colibri;
 
 /// A server of the older family that asks whatever its tool is called like, and tells what it was answered.
 const ASKING: &str = r#"
@@ -65,13 +66,7 @@ while True:
 "#;
 
 fn serving() -> Colibri {
-    let home = Home::new();
-    let file = home.path().join("servers.json");
-    let server = json!({ "command": "python3", "args": ["-c", ASKING] });
-    std::fs::write(&file, json!({ "mcpServers": { "s": server } }).to_string()).expect("a file");
-    let mut command = home.command();
-    command.arg("--config").arg(&file).arg("serve");
-    Colibri::spawn(home, command)
+    started(&json!({ "mcpServers": { "s": { "command": "python3", "args": ["-c", ASKING] } } }))
 }
 
 fn send(colibri: &mut Colibri, message: &Value) {
@@ -223,13 +218,7 @@ for line in sys.stdin:
 "#;
 
 fn wanting() -> Colibri {
-    let home = Home::new();
-    let file = home.path().join("servers.json");
-    let server = json!({ "command": "python3", "args": ["-c", WANTING] });
-    std::fs::write(&file, json!({ "mcpServers": { "w": server } }).to_string()).expect("a file");
-    let mut command = home.command();
-    command.arg("--config").arg(&file).arg("serve");
-    Colibri::spawn(home, command)
+    started(&json!({ "mcpServers": { "w": { "command": "python3", "args": ["-c", WANTING] } } }))
 }
 
 /// PR-11: a modern client gets what a modern tool wants to know as its result, and calls again with the answers and the

@@ -7,12 +7,12 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cli::{SERVER, run};
 use crate::hostile::child::{Colibri, Home};
+use crate::support::until;
 
 const CANARY: &str = "c4n4ry-0f-th3-m1n3";
 const WEB_CANARY: &str = "c4n4ry-0f-th3-w3b";
@@ -87,18 +87,6 @@ impl Drop for Web {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[track_caller]
-pub(super) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what} has not come true");
-        std::thread::yield_now();
     }
 }
 

@@ -9,14 +9,19 @@ use serde_json::{Value, json};
 use crate::cli::SERVER;
 use crate::hostile::child::{Colibri, Home};
 
+/// A colibri with this configuration, and nobody who has said anything to it.
+pub(super) fn started(file: &Value) -> Colibri {
+    let home = Home::new();
+    let path = home.path().join("servers.json");
+    std::fs::write(&path, file.to_string()).expect("a file");
+    let mut command = home.command();
+    command.arg("--config").arg(&path).arg("serve");
+    Colibri::spawn(home, command)
+}
+
 /// A colibri with these servers, and a client that has begun.
 pub(super) fn serving(servers: &Value) -> Colibri {
-    let home = Home::new();
-    let file = home.path().join("servers.json");
-    std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).expect("a file");
-    let mut command = home.command();
-    command.arg("--config").arg(&file).arg("serve");
-    let mut colibri = Colibri::spawn(home, command);
+    let mut colibri = started(&json!({ "mcpServers": servers }));
     colibri.initialize("2025-11-25");
     colibri
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::hostile::child::{Colibri, Home};
+use super::children::started;
+use crate::hostile::child::Colibri;
 
 /// Where colibri says how a result breaks a promise.
 const NOTE: &str = "colibri/outputMismatch";
@@ -26,15 +27,6 @@ for line in sys.stdin:
         answer = {"result": {"content": [], **request["params"]["arguments"]}}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
 "#;
-
-fn serving(servers: &Value) -> Colibri {
-    let home = Home::new();
-    let file = home.path().join("servers.json");
-    std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).expect("a file");
-    let mut command = home.command();
-    command.arg("--config").arg(&file).arg("serve");
-    Colibri::spawn(home, command)
-}
 
 fn promising(extra: &Value) -> Value {
     let mut entry = json!({ "command": "python3", "args": ["-c", PROMISING] });
@@ -65,7 +57,7 @@ fn a_broken_promise_is_told_or_refused() {
         "told": promising(&json!({})),
         "strict": promising(&json!({ "validateOutput": "enforce" })),
     });
-    let mut colibri = serving(&servers);
+    let mut colibri = started(&json!({ "mcpServers": servers }));
     colibri.initialize("2025-11-25");
     let kept = json!({ "structuredContent": { "n": 1.50 } });
     let broken = json!({ "structuredContent": { "n": "one" } });
@@ -102,7 +94,7 @@ fn a_broken_promise_is_told_or_refused() {
 #[test]
 fn a_required_server_is_required() {
     let gone = json!({ "command": "no-such-program-here", "required": true });
-    let mut colibri = serving(&json!({ "vital": gone }));
+    let mut colibri = started(&json!({ "mcpServers": { "vital": gone } }));
     let code = colibri.exit_code();
     let said = colibri.log();
     assert_eq!(code, 4, "{said}");

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::children::processes;
-use crate::hostile::child::{Colibri, Home};
+use super::children::{processes, started};
+use crate::hostile::child::Colibri;
 
 /// Waits as long as it is told before it begins, and answers each call after as long as the call says.
 const WORKER: &str = r#"
@@ -45,12 +45,7 @@ fn worker(start: &str, mark: &str, extra: &Value) -> Value {
 }
 
 fn serving(file: &Value) -> Colibri {
-    let home = Home::new();
-    let path = home.path().join("servers.json");
-    std::fs::write(&path, file.to_string()).expect("a file");
-    let mut command = home.command();
-    command.arg("--config").arg(&path).arg("serve");
-    let mut colibri = Colibri::spawn(home, command);
+    let mut colibri = started(file);
     colibri.initialize("2025-11-25");
     colibri
 }

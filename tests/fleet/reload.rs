@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -13,12 +12,10 @@ use serde_json::{Value, json};
 use super::children::processes;
 use crate::cli::{Ran, SERVER, run};
 use crate::hostile::child::{Colibri, Home};
+use crate::support::until;
 
 /// Calls that are under way at any moment.
 const CALLS: usize = 8;
-
-/// A condition that has not come true by then will not.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came of the calls.
 struct Pumped {
@@ -151,18 +148,6 @@ impl Stage {
 
 fn a() -> Value {
     json!({ "command": "sh", "args": ["-c", SERVER] })
-}
-
-#[track_caller]
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{what} has not come true");
-        std::thread::yield_now();
-    }
 }
 
 fn has_variable(pid: &Value, variable: &str) -> bool {

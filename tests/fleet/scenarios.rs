@@ -22,10 +22,11 @@ use std::path::PathBuf;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::canary::{Web, call, state, until};
+use super::canary::{Web, call, state};
 use super::children::processes;
 use crate::cli::run;
 use crate::hostile::child::{Colibri, Home};
+use crate::support::until;
 
 /// A server of the older family whose tools do what their names say. What it offers is in the file `offers` of its home,
 /// which it reads with every start; with a file `down` beside it, it does not start.

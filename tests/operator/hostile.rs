@@ -8,6 +8,7 @@ use std::process::Command;
 
 use super::*;
 use crate::cli::run_with;
+use crate::support::PATIENCE;
 
 fn mode(path: &std::path::Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
