@@ -38,7 +38,7 @@ use colibri::fleet::link::{Link, Opener};
 use colibri::fleet::roster::{Common, Fleet, Lives, Member, Plan, Registry, Start, Terms};
 use colibri::fleet::supervisor::{Probe, Settings};
 use colibri::mcp::answer::Identity;
-use colibri::mcp::lists::{PAGE_BYTES_MAX, tools};
+use colibri::mcp::lists::PAGE_BYTES_MAX;
 use colibri::mcp::request::Client;
 use colibri::mcp::revision::REVISIONS;
 use serde::Deserialize;
@@ -238,19 +238,19 @@ impl Stage {
             any_call.push(self.call(&self.names[number * 7919 % self.names.len()]).await);
         }
         let (mut list, mut bytes) = (Vec::new(), Vec::new());
-        let pages = self.pages();
+        let copied = pages(&self.calls);
         for _ in 0..LISTS {
             let begun = Instant::now();
-            black_box(self.pages());
+            black_box(pages(&self.calls));
             list.push(begun.elapsed());
             let begun = Instant::now();
-            black_box(pages.iter().map(|page| page.as_slice().to_vec()).collect::<Vec<_>>());
+            black_box(copied.iter().map(|page| page.as_slice().to_vec()).collect::<Vec<_>>());
             bytes.push(begun.elapsed());
         }
         // A new path has not put any list together yet.
         let fresh = path(&self.fleet, Arc::new(SystemClock::start()));
         let begun = Instant::now();
-        black_box(fresh.listed());
+        black_box(pages(&fresh));
         let first_list = begun.elapsed();
         Costs {
             call: median(call),
@@ -271,33 +271,33 @@ impl Stage {
         time
     }
 
-    /// As a client reads it: page after page.
-    fn pages(&self) -> Vec<Vec<u8>> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Tail {
-            next_cursor: Option<String>,
-        }
-        let identity =
-            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: true };
-        let revision = REVISIONS.iter().find(|revision| revision.date == "2025-11-25").expect("it is known");
-        let (mut pages, mut cursor) = (Vec::new(), None::<String>);
-        loop {
-            let page = tools(&self.calls.listed(), cursor.as_deref(), &identity, revision, PAGE_BYTES_MAX);
-            let page = page.expect("the cursor is colibri's own");
-            // What follows the entries is short; reading all of it would be the client's cost.
-            let end = memchr::memmem::rfind(&page, b"],").map(|at| [b"{", &page[at + 2..]].concat());
-            let tail = end.and_then(|end| serde_json::from_slice::<Tail>(&end).ok());
-            pages.push(page);
-            cursor = tail.and_then(|tail| tail.next_cursor);
-            if cursor.is_none() {
-                return pages;
-            }
-        }
-    }
-
     fn list(&self) -> Vec<u8> {
-        self.pages().concat()
+        pages(&self.calls).concat()
+    }
+}
+
+/// As a client reads it: page after page.
+fn pages(calls: &Calls) -> Vec<Vec<u8>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Tail {
+        next_cursor: Option<String>,
+    }
+    let identity =
+        Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: true };
+    let revision = REVISIONS.iter().find(|revision| revision.date == "2025-11-25").expect("it is known");
+    let (mut pages, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let page = calls.listed().page(cursor.as_deref(), &identity, revision, PAGE_BYTES_MAX);
+        let page = page.expect("the cursor is colibri's own");
+        // What follows the entries is short; reading all of it would be the client's cost.
+        let end = memchr::memmem::rfind(&page, b"],").map(|at| [b"{", &page[at + 2..]].concat());
+        let tail = end.and_then(|end| serde_json::from_slice::<Tail>(&end).ok());
+        pages.push(page);
+        cursor = tail.and_then(|tail| tail.next_cursor);
+        if cursor.is_none() {
+            return pages;
+        }
     }
 }
 

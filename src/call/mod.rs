@@ -34,6 +34,7 @@ use crate::domain::offer::{Changes, Entries, Kind};
 use crate::domain::tool::{Definition, Listed};
 use crate::fleet::catalog::Proxied;
 use crate::fleet::roster::Fleet;
+use crate::mcp::lists::ToolList;
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use crate::fleet::inbox::Notice;
@@ -148,7 +149,9 @@ pub struct Calls(Arc<Path>);
 struct Path {
     seats: BTreeMap<Arc<str>, Seat>,
     definitions: Arc<[Definition]>,
-    listed: Arc<[Listed]>,
+    native: Vec<Listed>,
+    /// What is listed without servers.
+    listed: Arc<ToolList>,
     servers: Option<Servers>,
     /// Never changes; for a path without servers.
     no_changes: watch::Sender<Changes>,
@@ -180,13 +183,14 @@ impl Calls {
         }
         let admitted = seats.values().filter(|seat| seat.is_admitted(mode) && !seat.tool.hidden);
         let definitions: Arc<[Definition]> = admitted.map(|seat| seat.tool.definition.clone()).collect();
-        let listed = definitions.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
-        let (listed, servers) = (listed.collect(), fleet.map(Servers::new));
+        let native = definitions.iter().map(|definition| Listed::Native(Arc::new(definition.clone())));
+        let native: Vec<Listed> = native.collect();
         Ok(Self(Arc::new(Path {
             seats,
             definitions,
-            listed,
-            servers,
+            listed: Arc::new(ToolList::new(native.clone())),
+            native,
+            servers: fleet.map(Servers::new),
             no_changes: watch::Sender::default(),
             mode,
             sink,
@@ -222,11 +226,11 @@ impl Calls {
     }
 
     /// All tools that can be called, ordered by name.
-    pub fn listed(&self) -> Arc<[Listed]> {
+    pub fn listed(&self) -> Arc<ToolList> {
         let path = &*self.0;
         let admits = |tool: &Proxied| path.mode.admits(&tool.name, !tool.read_only);
         match &path.servers {
-            Some(servers) => servers.listed(&path.listed, admits),
+            Some(servers) => servers.listed(&path.native, admits),
             None => Arc::clone(&path.listed),
         }
     }

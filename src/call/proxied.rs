@@ -18,6 +18,7 @@ use crate::domain::tool::Listed;
 use crate::fleet;
 use crate::fleet::catalog::{Catalog, Proxied};
 use crate::fleet::roster::{Calling, Failed, Fleet, Found, What};
+use crate::mcp::lists::ToolList;
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
@@ -32,7 +33,7 @@ pub(super) struct Servers {
     /// Compiled schemas, by tool: made with its first call, and again when its definition has changed.
     schemas: Mutex<HashMap<Arc<str>, Compiled>>,
     /// The whole list, and the catalog it was made of.
-    listed: Mutex<(Arc<Catalog>, Arc<[Listed]>)>,
+    listed: Mutex<(Arc<Catalog>, Arc<ToolList>)>,
 }
 
 /// The schemas of a tool, and the definition they were compiled from.
@@ -58,7 +59,7 @@ impl Servers {
     }
 
     /// Colibri's own tools and the servers', ordered by name; made once for each catalog.
-    pub(super) fn listed(&self, native: &[Listed], admits: impl Fn(&Proxied) -> bool) -> Arc<[Listed]> {
+    pub(super) fn listed(&self, native: &[Listed], admits: impl Fn(&Proxied) -> bool) -> Arc<ToolList> {
         let catalog = Arc::clone(&self.fleet.catalog().borrow());
         let mut listed = self.listed.lock().expect("nothing panics while it holds the list");
         if listed.1.is_empty() || !Arc::ptr_eq(&listed.0, &catalog) {
@@ -66,9 +67,8 @@ impl Servers {
                 name: Arc::clone(&tool.name),
                 definition: tool.definition.clone(),
             });
-            let mut all: Vec<Listed> = native.iter().cloned().chain(proxied).collect();
-            all.sort_by(|one, other| one.name().cmp(other.name()));
-            *listed = (catalog, all.into());
+            let all = native.iter().cloned().chain(proxied).collect();
+            *listed = (catalog, Arc::new(ToolList::new(all)));
         }
         Arc::clone(&listed.1)
     }

@@ -3,19 +3,21 @@
 //! A cursor is the last name of its page, so it needs no memory of the client and stays good when
 //! tools come and go between two pages.
 
+mod tools;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::domain::offer::{Entry, Kind};
-use crate::domain::tool::{Annotations, Definition, Listed};
 
 use super::answer::{Identity, cache_hints, write};
 use super::error::Error;
 use super::revision::Revision;
+
+pub use tools::ToolList;
 
 /// One page of a list. Well below any client's frame limit.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -28,35 +30,6 @@ const TAIL_BYTES: usize = 4096;
 
 /// Tells a cursor of ours from any other base64.
 const CURSOR_PREFIX: &str = "after:";
-
-/// The result of `tools/list`, as raw JSON. `listed` is ordered by name. A page holds at least one
-/// tool, however large it is.
-pub fn tools(
-    listed: &[Listed],
-    cursor: Option<&str>,
-    identity: &Identity,
-    revision: &Revision,
-    page_bytes_max: usize,
-) -> Result<Vec<u8>, Error> {
-    let start = match cursor {
-        Some(cursor) => {
-            let last = decode(cursor).ok_or_else(not_ours)?;
-            listed.partition_point(|tool| **tool.name() <= *last)
-        }
-        None => 0,
-    };
-    let rest = &listed[start..];
-    let mut page = Page::begin("tools", b"", page_bytes_max, rest.len());
-    let shown = rest.iter().take_while(|tool| {
-        page.add(|out| match tool {
-            Listed::Native(definition) => write(out, &Shown::of(definition, revision)),
-            Listed::Proxied { definition, .. } => out.extend_from_slice(definition),
-        })
-    });
-    let shown = shown.count();
-    let next = (shown < rest.len()).then(|| encode(rest[shown - 1].name()));
-    Ok(page.end(next, Map::new(), identity, revision))
-}
 
 /// The result of `resources/list`, `resources/templates/list` or `prompts/list`, as raw JSON: what servers offer,
 /// without colibri's own. The entries of a server stand together, ordered by their keys.
@@ -200,34 +173,6 @@ impl Page {
     }
 }
 
-/// A definition, as far as a revision knows its fields.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Shown<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'a str>,
-    description: &'a str,
-    input_schema: &'a Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<&'a Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations>,
-}
-
-impl<'a> Shown<'a> {
-    fn of(definition: &'a Definition, revision: &Revision) -> Self {
-        Self {
-            name: &definition.name,
-            title: revision.titles.then_some(&*definition.title),
-            description: &definition.description,
-            input_schema: &definition.input_schema,
-            output_schema: revision.structured.then_some(&definition.output_schema),
-            annotations: revision.annotations.then_some(definition.annotations),
-        }
-    }
-}
-
 fn encode(last: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{CURSOR_PREFIX}{last}"))
 }
@@ -239,85 +184,10 @@ fn decode(cursor: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use serde_json::json;
 
-    use super::super::revision::{MODERN, REVISIONS};
+    use super::super::revision::MODERN;
     use super::*;
-
-    fn definition(name: &str) -> Listed {
-        Listed::Native(Arc::new(Definition {
-            name: name.into(),
-            title: "Title".to_owned(),
-            description: "what it does".to_owned(),
-            input_schema: json!({ "type": "object" }),
-            output_schema: json!({ "type": "object" }),
-            annotations: Annotations {
-                read_only: true,
-                destructive: false,
-                idempotent: true,
-                open_world: false,
-            },
-        }))
-    }
-
-    fn page(definitions: &[Listed], cursor: Option<&str>, revision: &Revision, bytes: usize) -> Value {
-        let identity =
-            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
-        serde_json::from_slice(&tools(definitions, cursor, &identity, revision, bytes).unwrap()).unwrap()
-    }
-
-    fn names(page: &Value) -> Vec<String> {
-        page["tools"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|tool| tool["name"].as_str().unwrap().to_owned())
-            .collect()
-    }
-
-    #[test]
-    fn the_pages_add_up_to_the_list_whatever_their_size() {
-        let all: Vec<_> = (0..100).map(|n| definition(&format!("tool_{n:03}"))).collect();
-        for bytes in [0, 1, 300, 1_000, 5_000, PAGE_BYTES_MAX] {
-            let mut seen = Vec::new();
-            let mut cursor: Option<String> = None;
-            loop {
-                let page = page(&all, cursor.as_deref(), &MODERN, bytes);
-                let size = serde_json::to_vec(&page["tools"]).unwrap().len();
-                assert!(size <= bytes || names(&page).len() == 1, "{size} bytes on a page of {bytes}");
-                seen.extend(names(&page));
-                cursor = page.get("nextCursor").map(|next| next.as_str().unwrap().to_owned());
-                if cursor.is_none() {
-                    break;
-                }
-            }
-            let expected: Vec<_> = all.iter().map(|tool| tool.name().to_string()).collect();
-            assert_eq!(seen, expected);
-        }
-    }
-
-    /// PR-3: a server's definition is passed on byte for byte, between colibri's own.
-    #[test]
-    fn a_servers_definition_is_passed_on_as_it_is() {
-        let raw = r#"{ "name":"s__t", "x": 1.50, "inputSchema":{"type":"object"} }"#;
-        let proxied = Listed::Proxied { name: "s__t".into(), definition: Bytes::from_static(raw.as_bytes()) };
-        let identity =
-            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
-        let listed = [definition("a"), proxied, definition("z")];
-        let page = tools(&listed, None, &identity, &MODERN, PAGE_BYTES_MAX).unwrap();
-        assert!(String::from_utf8(page).unwrap().contains(&format!("}},{raw},{{")));
-    }
-
-    #[test]
-    fn a_cursor_outlives_the_tool_it_names() {
-        let all: Vec<_> = ["a", "b", "c"].map(definition).into();
-        let first = page(&all, None, &MODERN, 0);
-        assert_eq!(names(&first), ["a"]);
-        let cursor = first["nextCursor"].as_str();
-        assert_eq!(names(&page(&all[2..], cursor, &MODERN, 0)), ["c"]);
-        assert_eq!(names(&page(&[], cursor, &MODERN, 0)), Vec::<String>::new());
-    }
 
     /// PR-12: the pages of what servers offer add up too, and a cursor stays good when entries come and go.
     #[test]
@@ -362,38 +232,5 @@ mod tests {
         assert_eq!(full["resources"].as_array().unwrap().len(), 1);
         let next = page(&all, full["nextCursor"].as_str(), 0).unwrap();
         assert_eq!(next["prompts"], json!([{ "n": "z00" }]));
-    }
-
-    #[test]
-    fn a_cursor_that_is_not_ours_is_minus_32602() {
-        let identity =
-            Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: false };
-        for cursor in ["", "abc", "é", "YWJj", "YWZ0ZXI6_w"] {
-            let refused = tools(&[definition("a")], Some(cursor), &identity, &MODERN, 0).unwrap_err();
-            assert_eq!(refused.code, -32602, "{cursor}");
-        }
-    }
-
-    /// SU-1, as far as the revision knows it: an older client is shown nothing it has no word for.
-    #[test]
-    fn each_revision_shows_the_fields_it_knows() {
-        let mut shown = Vec::new();
-        for revision in &REVISIONS {
-            let page = page(&[definition("a")], None, revision, PAGE_BYTES_MAX);
-            let mut keys: Vec<_> = page["tools"][0].as_object().unwrap().keys().cloned().collect();
-            keys.extend(page.as_object().unwrap().keys().filter(|key| *key != "tools").cloned());
-            keys.sort();
-            shown.push(keys.join(" "));
-        }
-        assert_eq!(
-            shown,
-            [
-                "description inputSchema name",
-                "annotations description inputSchema name",
-                "annotations description inputSchema name outputSchema title",
-                "annotations description inputSchema name outputSchema title",
-                "_meta annotations cacheScope description inputSchema name outputSchema resultType title ttlMs",
-            ]
-        );
     }
 }

@@ -15,6 +15,7 @@ use crate::domain::audit::CallId;
 use crate::domain::clock::{Moment, Timestamp};
 use crate::domain::offer::{Changes, Entries, Entry, Kind};
 use crate::domain::tool::{Annotations, Definition, Listed};
+use crate::mcp::lists::ToolList;
 
 use super::{CallPath, Menu};
 
@@ -34,8 +35,9 @@ impl Double {
 }
 
 impl Menu for Double {
-    fn listed(&self) -> Arc<[Listed]> {
-        ["echo", "gate"].map(|name| Listed::Native(Arc::new(definition(name)))).into()
+    fn listed(&self) -> Arc<ToolList> {
+        let tools = ["echo", "gate"].map(|name| Listed::Native(Arc::new(definition(name))));
+        Arc::new(ToolList::new(tools.into()))
     }
 
     fn entries(&self, kind: Kind) -> Entries {

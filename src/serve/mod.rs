@@ -29,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Call, Caller, Calls, Reply};
 use crate::domain::log::Logger;
 use crate::domain::offer::{Changes, Entries, Kind};
-use crate::domain::tool::Listed;
 use crate::mcp::answer::Identity;
 use crate::mcp::lines::FRAME_BYTES_MAX;
+use crate::mcp::lists::ToolList;
 
 use connection::Connection;
 pub use front::Front;
@@ -112,7 +112,7 @@ pub struct Settings {
 /// What clients can ask for; looked at only if they do.
 pub trait Menu {
     /// What may be called, ordered by name.
-    fn listed(&self) -> Arc<[Listed]>;
+    fn listed(&self) -> Arc<ToolList>;
 
     /// What servers offer of another kind.
     fn entries(&self, kind: Kind) -> Entries;
@@ -147,7 +147,7 @@ pub trait CallPath: Menu + Clone + Send + Sync + 'static {
 }
 
 impl Menu for Calls {
-    fn listed(&self) -> Arc<[Listed]> {
+    fn listed(&self) -> Arc<ToolList> {
         Calls::listed(self)
     }
 

@@ -320,7 +320,7 @@ impl Session {
 
     fn list(&self, params: Params<'_>, revision: &Revision, menu: &dyn Menu) -> Result<Outcome, Error> {
         let cursor = params::cursor(params)?;
-        let page = lists::tools(&menu.listed(), cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
+        let page = menu.listed().page(cursor.as_deref(), &self.identity, revision, PAGE_BYTES_MAX);
         page.map(Outcome::Raw)
     }
 

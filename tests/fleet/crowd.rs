@@ -14,7 +14,7 @@ use colibri::fleet::catalog::Proxied;
 use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::fleet::roster::Found;
 use colibri::mcp::answer::Identity;
-use colibri::mcp::lists::{PAGE_BYTES_MAX, tools};
+use colibri::mcp::lists::PAGE_BYTES_MAX;
 use colibri::mcp::revision::MODERN;
 use colibri::sandbox::{Policy, Spec, use_helper};
 use futures_util::stream::{StreamExt, iter};
@@ -70,7 +70,7 @@ fn listed(calls: &Calls) -> (Vec<String>, usize) {
         Identity { version: "1".to_owned(), instructions: String::new(), skills: false, servers: true };
     let (mut names, mut bytes, mut cursor) = (Vec::new(), 0, None::<String>);
     loop {
-        let page = tools(&calls.listed(), cursor.as_deref(), &identity, &MODERN, PAGE_BYTES_MAX);
+        let page = calls.listed().page(cursor.as_deref(), &identity, &MODERN, PAGE_BYTES_MAX);
         let page = page.expect("the cursor is colibri's own");
         assert!(page.len() <= PAGE_BYTES_MAX + 1024, "a page of {} bytes", page.len());
         bytes += page.len();
