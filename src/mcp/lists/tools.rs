@@ -10,7 +10,7 @@ use crate::mcp::answer::{Identity, write};
 use crate::mcp::error::Error;
 use crate::mcp::revision::{REVISIONS, Revision};
 
-use super::{Page, decode, encode, not_ours};
+use super::{ENTRY_BYTES, Page, decode, encode, not_ours};
 
 /// What stands around the entries of a page.
 const AROUND: usize = br#"{"tools":[]}"#.len();
@@ -24,7 +24,7 @@ pub struct ToolList {
 }
 
 /// The entries, with commas between them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Written {
     text: Vec<u8>,
     /// Where each entry ends.
@@ -68,7 +68,12 @@ impl ToolList {
 
 impl Written {
     fn of(listed: &[Listed], revision: &Revision) -> Self {
-        let mut written = Self::default();
+        let bytes = |tool: &Listed| match tool {
+            Listed::Native(_) => ENTRY_BYTES,
+            Listed::Proxied { definition, .. } => definition.len() + 1,
+        };
+        let room = listed.iter().map(bytes).sum();
+        let mut written = Self { text: Vec::with_capacity(room), ends: Vec::with_capacity(listed.len()) };
         for tool in listed {
             if !written.ends.is_empty() {
                 written.text.push(b',');
