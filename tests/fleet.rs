@@ -20,6 +20,7 @@ mod queues;
 mod real;
 mod reload;
 mod scenarios;
+mod schemas;
 mod support;
 
 pub(crate) use children::processes;

@@ -39,7 +39,8 @@ use super::server::Berth;
 const BROKEN: &str = "broken";
 const DISABLED: &str = "disabled";
 
-/// The secrets of a configuration: what is in the environments and headers of its servers.
+/// The secrets of a configuration: what is in the environments and headers of its servers, and what was filled in
+/// anywhere else.
 pub(super) fn secrets(loaded: &Loaded) -> impl Iterator<Item = &str> {
     let configs = loaded.config.servers.iter().filter_map(|server| match &server.state {
         State::Ready(config) => Some(config),
@@ -48,7 +49,7 @@ pub(super) fn secrets(loaded: &Loaded) -> impl Iterator<Item = &str> {
     let secrets = configs.flat_map(|config| {
         config.env.values().chain(config.headers.values()).chain(&config.oauth.client_secret)
     });
-    secrets.map(Secret::expose)
+    secrets.chain(loaded.filled_in()).map(Secret::expose)
 }
 
 /// Where servers are made ready: what a plan is made with, now and when the configuration changes.

@@ -22,19 +22,20 @@ pub(super) struct Panicked {
 /// Runs a future to its end, or to its panic.
 pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut future = pin!(future);
-    std::future::poll_fn(move |context| {
-        CONTAINED.set(true);
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
-        CONTAINED.set(false);
-        match polled {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Err(payload) => {
-                Poll::Ready(Err(Panicked { message: panic_message(&*payload), backtrace: NOTED.take() }))
-            }
-        }
+    std::future::poll_fn(move |context| match contain_now(|| future.as_mut().poll(context)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+        Err(panicked) => Poll::Ready(Err(panicked)),
     })
     .await
+}
+
+/// Runs something to its end, or to its panic, on this thread.
+pub(super) fn contain_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    CONTAINED.set(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    CONTAINED.set(false);
+    done.map_err(|payload| Panicked { message: panic_message(&*payload), backtrace: NOTED.take() })
 }
 
 /// Whether the panic now being reported will be caught and answered: a panic hook asks this to

@@ -9,6 +9,7 @@ mod envelope;
 mod method;
 mod output;
 mod proxied;
+mod schemas;
 mod turn;
 mod validate;
 
@@ -352,7 +353,7 @@ impl Seat {
 
     /// Stage 2, up to the point where only running is left.
     fn validate(&self, arguments: &Bytes) -> Result<Ready, Failure> {
-        let value = self.arguments.check(arguments).map_err(invalid_params)?;
+        let value = self.arguments.check(arguments).map_err(|wrong| invalid_params(wrong.issues()))?;
         let parsed = self.tool.prepare(value);
         parsed.map_err(|error| invalid_params(vec![validate::whole(error.to_string())]))
     }

@@ -3,6 +3,8 @@
 //! Only the structured content is looked at, and only if there is a promise. The effect has happened, so a result that
 //! breaks it is passed on and told of, unless its owner wants it refused.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -10,20 +12,40 @@ use crate::domain::failure::Issue;
 use crate::domain::provider::ProviderError;
 use crate::mcp::raw::Members;
 
-use super::validate::{Arguments, whole};
+use super::schemas;
+use super::validate::{Arguments, Wrong, whole};
 
 /// What breaks the promise; nothing if the result keeps it, or is not one that must.
-pub(super) fn broken(schema: &Arguments, result: &[u8]) -> Vec<Issue> {
-    let Some(members) = Members::of(result) else { return Vec::new() };
-    // A tool that wants to know something first has not promised anything yet.
-    if members.get("resultType").is_some_and(|kind| kind.get() != r#""complete""#) {
-        return Vec::new();
-    }
-    match members.get("structuredContent") {
-        Some(content) => schema.check(content.get().as_bytes()).err().unwrap_or_default(),
-        None => {
+pub(super) async fn broken(schema: &Arc<Arguments>, result: &Bytes) -> Vec<Issue> {
+    match Promised::of(result) {
+        Promised::Content(content) => {
+            schemas::check(schema, content).await.err().map(Wrong::issues).unwrap_or_default()
+        }
+        Promised::Missing => {
             vec![whole("there is no `structuredContent`, though the tool has an output schema".to_owned())]
         }
+        Promised::Nothing => Vec::new(),
+    }
+}
+
+/// What a result has of what was promised.
+#[derive(PartialEq, Eq)]
+pub(super) enum Promised {
+    /// It need not have any.
+    Nothing,
+    Missing,
+    Content(Bytes),
+}
+
+impl Promised {
+    pub(super) fn of(result: &Bytes) -> Self {
+        let Some(members) = Members::of(result) else { return Self::Nothing };
+        // A tool that wants to know something first has not promised anything yet.
+        if members.get("resultType").is_some_and(|kind| kind.get() != r#""complete""#) {
+            return Self::Nothing;
+        }
+        let content = members.get("structuredContent");
+        content.map_or(Self::Missing, |content| Self::Content(result.slice_ref(content.get().as_bytes())))
     }
 }
 

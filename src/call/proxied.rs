@@ -1,13 +1,10 @@
 //! The same path for a server's tool: validated against the schema its server gave, put on record, sent,
 //! and put on record again. Turns are its server's own business.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::domain::audit::{CallId, Enter, Outcome};
 use crate::domain::event::{News, SUMMARY_BYTES_MAX, summary};
@@ -22,34 +19,22 @@ use crate::mcp::lists::ToolList;
 use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
-use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, output, validate};
-
-/// Compiled schemas that are kept.
-const SCHEMAS_MAX: usize = 20_000;
+use super::output::Promised;
+use super::schemas::{self, Schema, Schemas};
+use super::validate::{Wrong, whole};
+use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, output};
 
 /// The servers' side of the path.
 pub(super) struct Servers {
     pub(super) fleet: Fleet,
-    /// Compiled schemas, by tool: made with its first call, and again when its definition has changed.
-    schemas: Mutex<HashMap<Arc<str>, Compiled>>,
+    schemas: Schemas,
     /// The whole list, and the catalog it was made of.
     listed: Mutex<(Arc<Catalog>, Arc<ToolList>)>,
 }
 
-/// The schemas of a tool, and the definition they were compiled from.
-#[derive(Clone)]
-struct Compiled {
-    of: Arc<Proxied>,
-    input: Schema,
-    output: Schema,
-}
-
-/// Nothing if the schema refers to what is not here: then its server alone can check.
-type Schema = Option<Arc<validate::Arguments>>;
-
 impl Servers {
     pub(super) fn new(fleet: Fleet) -> Self {
-        Self { fleet, schemas: Mutex::default(), listed: Mutex::new((Arc::default(), Arc::default())) }
+        Self { fleet, schemas: Schemas::default(), listed: Mutex::new((Arc::default(), Arc::default())) }
     }
 
     /// What a server has of that name; nothing if none has, or nobody wants to know any more.
@@ -72,49 +57,32 @@ impl Servers {
         }
         Arc::clone(&listed.1)
     }
-
-    fn schemas(&self, tool: &Arc<Proxied>) -> Compiled {
-        let mut schemas = self.schemas.lock().expect("nothing panics while it holds the schemas");
-        if let Some(compiled) = schemas.get(&tool.name).filter(|compiled| Arc::ptr_eq(&compiled.of, tool)) {
-            return compiled.clone();
-        }
-        // Tools that are gone leave theirs behind; starting anew costs a compilation each.
-        if schemas.len() >= SCHEMAS_MAX {
-            schemas.clear();
-        }
-        let compile = |raw: &RawValue| {
-            let schema: Value = serde_json::from_str(raw.get()).ok()?;
-            validate::Arguments::compile(&schema).ok().map(Arc::new)
-        };
-        let compiled = Compiled {
-            of: Arc::clone(tool),
-            input: compile(&tool.input_schema),
-            output: tool.output_schema.as_deref().and_then(compile),
-        };
-        schemas.insert(Arc::clone(&tool.name), compiled.clone());
-        compiled
-    }
 }
 
 impl Servers {
     /// A result is what its tool promised, or that it is not is told; or it is refused, if its owner wants that.
-    fn keeps_its_promise(
+    async fn keeps_its_promise(
         &self,
         tool: &Arc<Proxied>,
         call: CallId,
         ended: Ended,
         news: News,
     ) -> (Ended, News) {
-        let Some(schema) = tool.output_schema.as_ref().and_then(|_| self.schemas(tool).output) else {
-            return (ended, news);
+        let enforced = self.fleet.enforces_output(&tool.server);
+        let issues = match self.schemas.of(tool).await.output {
+            Schema::Ready(schema) => output::broken(&schema, &ended.body).await,
+            // What cannot be checked cannot be enforced, and must not pass as if it had been.
+            Schema::Unusable(reason) if enforced && Promised::of(&ended.body) != Promised::Nothing => {
+                vec![whole(format!("the output schema cannot be used: {reason}"))]
+            }
+            Schema::Absent | Schema::Unusable(_) => Vec::new(),
         };
-        let issues = output::broken(&schema, &ended.body);
         if issues.is_empty() {
             return (ended, news);
         }
         let told = output::told(&issues);
         self.fleet.mismatched(tool, call, &told);
-        if !self.fleet.enforces_output(&tool.server) {
+        if !enforced {
             return (Ended { note: Some(told), ..ended }, news);
         }
         let error = output::refused(issues, &ended.body);
@@ -139,7 +107,7 @@ impl Path {
                 return self.reject(&enter, Refused::Unknown { code: UNKNOWN_TOOL, message }).await;
             }
         };
-        if let Err(error) = self.check_proxied(servers, &tool, &enter) {
+        if let Err(error) = self.check_proxied(servers, &tool, &enter).await {
             servers.fleet.bus().tell(&tool.server, call.id, News::failed(&tool.tool, &error));
             let failure = error.failure(&servers.fleet.name_of(&tool.server));
             return self.reject(&enter, Refused::Failed(failure)).await;
@@ -181,14 +149,14 @@ impl Path {
             }
         };
         let (ended, news) = match ended.form {
-            Form::Result if ended.error.is_none() => servers.keeps_its_promise(tool, id, ended, news),
+            Form::Result if ended.error.is_none() => servers.keeps_its_promise(tool, id, ended, news).await,
             _ => (ended, news),
         };
         servers.fleet.bus().tell(&tool.server, id, news);
         ended
     }
 
-    fn check_proxied(
+    async fn check_proxied(
         &self,
         servers: &Servers,
         tool: &Arc<Proxied>,
@@ -197,8 +165,12 @@ impl Path {
         if !self.mode.admits(&tool.name, !tool.read_only) {
             return Err(ProviderError::PolicyDenied(Rule::Mode));
         }
-        let Some(schema) = servers.schemas(tool).input else { return Ok(()) };
-        schema.check(&enter.arguments).map(drop).map_err(ProviderError::InvalidInput)
+        // What cannot be checked here, its server alone can.
+        let Schema::Ready(schema) = servers.schemas.of(tool).await.input else { return Ok(()) };
+        match schemas::check(&schema, enter.arguments.clone()).await {
+            Err(Wrong::Broken(issues)) => Err(ProviderError::InvalidInput(issues)),
+            Ok(()) | Err(Wrong::Unchecked(_)) => Ok(()),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::domain::effort::{Effort, Thorough};
 use crate::domain::failure::{ISSUES_MAX, Issue};
 use crate::domain::nearest::nearest;
 
@@ -17,27 +18,50 @@ use crate::domain::nearest::nearest;
 pub(super) struct Arguments {
     validator: Validator,
     schema: Value,
+    effort: Effort,
+}
+
+/// Why a value is not known to fit.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    /// It does not.
+    Broken(Vec<Issue>),
+    /// Nobody knows, and why not.
+    Unchecked(String),
 }
 
 impl Arguments {
-    /// Compiles once, when the tool is registered.
+    /// Compiles once, when the tool is registered or first called.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+        // Before anything is compiled: that can be costly, too.
+        let effort = Effort::of(schema).map_err(|error| error.to_string())?;
         // An engine that never backtracks: a server that chooses both pattern and text must not hold up the others.
         let options = jsonschema::draft202012::options().with_pattern_options(PatternOptions::regex());
         let validator = options.build(schema).map_err(|error| error.to_string())?;
-        Ok(Self { validator, schema: schema.clone() })
+        Ok(Self { validator, schema: schema.clone(), effort })
+    }
+
+    /// Whether text of this length is checked in no time.
+    pub(super) fn is_cheap(&self, raw: &[u8]) -> bool {
+        self.effort.is_cheap(raw.len())
     }
 
     /// The arguments as a value, or what is wrong with them.
-    pub(super) fn check(&self, raw: &[u8]) -> Result<Value, Vec<Issue>> {
-        let Strict(value) = serde_json::from_slice(raw).map_err(|error| vec![whole(error.to_string())])?;
-        let issues: Vec<Issue> = self
-            .validator
-            .iter_errors(&value)
-            .take(ISSUES_MAX)
-            .flat_map(|error| self.issues(&error))
-            .collect();
-        if issues.is_empty() { Ok(value) } else { Err(issues) }
+    pub(super) fn check(&self, raw: &[u8]) -> Result<Value, Wrong> {
+        let Strict(value) =
+            serde_json::from_slice(raw).map_err(|error| Wrong::Broken(vec![whole(error.to_string())]))?;
+        let thorough = if self.is_cheap(raw) { Thorough::Words } else { self.effort.thorough(&value) };
+        let issues: Vec<Issue> = match thorough {
+            Thorough::Words => {
+                let errors = self.validator.iter_errors(&value).take(ISSUES_MAX);
+                errors.flat_map(|error| self.issues(&error)).collect()
+            }
+            // Each complaint is kept until the last is found, and there may be one for each of a million values.
+            Thorough::YesOrNo if self.validator.is_valid(&value) => Vec::new(),
+            Thorough::YesOrNo => vec![whole("it does not fit, and is too large to say where".to_owned())],
+            Thorough::Not => return Err(Wrong::Unchecked("it would take too long".to_owned())),
+        };
+        if issues.is_empty() { Ok(value) } else { Err(Wrong::Broken(issues)) }
     }
 
     fn issues(&self, error: &ValidationError<'_>) -> Vec<Issue> {
@@ -70,6 +94,16 @@ impl Arguments {
     fn keys_at(&self, at: &str) -> Vec<&str> {
         let object = at.split('/').skip(1).fold(&self.schema, |schema, key| &schema["properties"][key]);
         object["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
+    }
+}
+
+impl Wrong {
+    /// As issues, where not to know is as bad as to know.
+    pub(super) fn issues(self) -> Vec<Issue> {
+        match self {
+            Self::Broken(issues) => issues,
+            Self::Unchecked(reason) => vec![whole(format!("it cannot be checked: {reason}"))],
+        }
     }
 }
 
@@ -162,8 +196,33 @@ impl<'de> Visitor<'de> for StrictVisitor {
 #[cfg(test)]
 mod tests {
     use serde::de::value::BytesDeserializer;
+    use serde_json::json;
 
     use super::*;
+
+    /// SB-2: the deepest check that is admitted fits the stack of a thread, with words and without; one that is deeper is
+    /// not made.
+    #[test]
+    fn a_check_fits_the_stack() {
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            let steps = 45;
+            let mut parts: Map<String, Value> = (0..steps)
+                .map(|at| {
+                    (format!("a{at}"), json!({ keyword: [{ "$ref": format!("#/$defs/a{}", at + 1) }] }))
+                })
+                .collect();
+            parts.insert(format!("a{steps}"), json!({ "type": "array", "items": { "$ref": "#/$defs/a0" } }));
+            let schema =
+                Arguments::compile(&json!({ "$ref": "#/$defs/a0", "$defs": parts })).expect("usable");
+            let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+            let wrong = |depth: usize| "[".repeat(depth) + "1" + &"]".repeat(depth);
+            assert!(schema.check(deep(5).as_bytes()).is_ok(), "{keyword}");
+            assert!(matches!(schema.check(wrong(4).as_bytes()), Err(Wrong::Broken(_))), "{keyword}");
+            let all: Value = serde_json::from_str(&wrong(4)).expect("JSON");
+            assert!(!schema.validator.is_valid(&all), "{keyword}");
+            assert!(matches!(schema.check(deep(60).as_bytes()), Err(Wrong::Unchecked(_))), "{keyword}");
+        }
+    }
 
     /// CO-5: the reader of arguments takes JSON and nothing else.
     #[test]

@@ -7,6 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::process::is_plain;
+use super::secret::Secret;
+
 /// All texts of all servers together. Far above what an operating system lets a program start with;
 /// it stops a small file that names a large variable many times.
 const EXPANDED_BYTES_MAX: usize = 8 << 20;
@@ -17,11 +20,14 @@ pub(super) struct Variables<'a> {
     cwd: &'a Path,
     home: Option<&'a Path>,
     bytes_left: usize,
+    /// What the environment gave, until somebody takes it, by its name: it may be a secret, unless the name says what
+    /// it is.
+    pub(super) given: BTreeMap<String, Secret>,
 }
 
 impl<'a> Variables<'a> {
     pub(super) fn new(env: &'a BTreeMap<String, String>, cwd: &'a Path, home: Option<&'a Path>) -> Self {
-        Self { env, cwd, home, bytes_left: EXPANDED_BYTES_MAX }
+        Self { env, cwd, home, bytes_left: EXPANDED_BYTES_MAX, given: BTreeMap::new() }
     }
 
     /// The text with its variables filled in, or what is wrong with it.
@@ -61,7 +67,7 @@ impl<'a> Variables<'a> {
     }
 
     /// What stands between the braces, filled in; `None` if it is no form of ours.
-    fn value(&self, inner: &str) -> Result<Option<String>, String> {
+    fn value(&mut self, inner: &str) -> Result<Option<String>, String> {
         match inner {
             "userHome" => {
                 let home = self.home.ok_or("`${userHome}` is not known: set HOME")?;
@@ -86,10 +92,14 @@ impl<'a> Variables<'a> {
             return Err(format!("the default of `${{{name}}}` holds a variable; variables do not nest"));
         }
         match (self.env.get(name), default) {
-            (Some(value), None) => Ok(Some(value.clone())),
-            (Some(value), Some(_)) if !value.is_empty() => Ok(Some(value.clone())),
+            (Some(value), default) if default.is_none() || !value.is_empty() => {
+                if !is_plain(name) {
+                    self.given.insert(name.to_owned(), Secret(value.clone()));
+                }
+                Ok(Some(value.clone()))
+            }
             (_, Some(default)) => Ok(Some(default.to_owned())),
-            (None, None) => {
+            (_, None) => {
                 Err(format!("the variable `{name}` is not set; set it, or write `${{{name}:-default}}`"))
             }
         }

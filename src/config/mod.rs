@@ -140,6 +140,7 @@ pub struct Loaded {
     /// Where trusted files are recorded; nowhere, if there is no place for data.
     pub trust: Option<TrustRecord>,
     env_files: BTreeSet<PathBuf>,
+    filled_in: BTreeMap<String, Secret>,
     values: Vec<Value>,
 }
 
@@ -155,6 +156,12 @@ pub struct Value {
 }
 
 impl Loaded {
+    /// What variables of the environment gave to the arguments and addresses of servers: it may be as secret there as
+    /// in a header.
+    pub fn filled_in(&self) -> impl Iterator<Item = &Secret> {
+        self.filled_in.values()
+    }
+
     /// Every effective value with its origin, in the order of their keys; the servers last.
     pub fn values(&self) -> &[Value] {
         &self.values
@@ -211,10 +218,11 @@ fn load_from(
         collector.add(layer, fields, &mut report);
     }
     let env_files = std::mem::take(&mut collector.env_files);
+    let filled_in = std::mem::take(&mut collector.filled_in);
     let servers = collector.finish(&mut report);
     let warnings = report.finish()?;
     let values = listing(&file, &paths.database, &values, &servers);
-    Ok(Loaded { config: config(file, paths, servers), warnings, files, trust, env_files, values })
+    Ok(Loaded { config: config(file, paths, servers), warnings, files, trust, env_files, filled_in, values })
 }
 
 /// The files that are there, each judged by the bytes that are then used.

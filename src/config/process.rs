@@ -93,12 +93,15 @@ const INHERITED: [&str; 14] = [
     "XDG_RUNTIME_DIR",
 ];
 
+/// Whether a variable is one of these.
+pub(super) fn is_plain(name: &str) -> bool {
+    INHERITED.contains(&name) || name.starts_with("LC_")
+}
+
 /// The part of the environment that a server inherits.
 #[expect(clippy::disallowed_methods, reason = "config/ reads the environment, here and nowhere else")]
 pub fn inherited_environment() -> Vec<(OsString, OsString)> {
-    let is_inherited = |name: &OsString| {
-        name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
-    };
+    let is_inherited = |name: &OsString| name.to_str().is_some_and(is_plain);
     std::env::vars_os().filter(|(name, _)| is_inherited(name)).collect()
 }
 

@@ -17,6 +17,7 @@ use super::keys::File;
 use super::layers::Layer;
 use super::problem::{Origin, Problem, Report};
 use super::schema;
+use super::secret::Secret;
 use super::server::{OAuthConfig, OAuthGrant, ServerConfig, Transport};
 use super::tree::{Field, Node, Span, Tree};
 use super::trust;
@@ -84,6 +85,8 @@ pub(super) struct Collector<'a> {
     by_name: BTreeMap<String, usize>,
     /// Every `envFile` that was looked for.
     pub(super) env_files: BTreeSet<PathBuf>,
+    /// What the environment gave to arguments and addresses.
+    pub(super) filled_in: BTreeMap<String, Secret>,
 }
 
 impl<'a> Collector<'a> {
@@ -94,6 +97,7 @@ impl<'a> Collector<'a> {
             servers: Vec::new(),
             by_name: BTreeMap::new(),
             env_files: BTreeSet::new(),
+            filled_in: BTreeMap::new(),
         }
     }
 
@@ -271,6 +275,11 @@ impl<'a> Collector<'a> {
                 let field = if item.is_empty() { key.to_owned() } else { format!("{key}.{item}") };
                 (place.span, format!("`{field}`: {message}"))
             })?;
+            let given = std::mem::take(&mut self.variables.given);
+            // Paths of programs and folders are none, and what is in `env` and `headers` is one as a whole.
+            if matches!(key, "args" | "url") {
+                self.filled_in.extend(given.into_iter().filter(|(_, value)| !is_place(value.expose())));
+            }
         }
         let folder = file.parent().unwrap_or(Path::new("."));
         let paths = [&mut config.cwd, &mut config.env_file, &mut config.oauth.client_key_file];
@@ -279,6 +288,12 @@ impl<'a> Collector<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a text is where something is on this machine: people must read that, and it opens no door.
+fn is_place(text: &str) -> bool {
+    let path = Path::new(text);
+    path.is_absolute() && path.exists()
 }
 
 /// Who signs in, and by what.

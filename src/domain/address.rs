@@ -63,11 +63,12 @@ fn kind_v6(address: Ipv6Addr) -> Kind {
     }
 }
 
-/// The IPv4 address inside: mapped, compatible, NAT64 or 6to4.
+/// The IPv4 address inside: mapped, translated, compatible, NAT64 or 6to4.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let from = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => Some(from(high, low)),
         [0, 0, 0, 0, 0, 0, high, low] if !address.is_loopback() && !address.is_unspecified() => {
@@ -92,6 +93,10 @@ mod tests {
             ("::1", Kind::Loopback),
             ("::ffff:127.0.0.1", Kind::Loopback),
             ("2002:7f00:1::", Kind::Loopback),
+            ("::ffff:0:127.0.0.1", Kind::Loopback),
+            ("::ffff:0:10.0.0.9", Kind::Private),
+            ("::ffff:0:169.254.169.254", Kind::Never),
+            ("::ffff:0:93.184.216.34", Kind::Public),
             ("10.0.0.9", Kind::Private),
             ("172.16.0.1", Kind::Private),
             ("192.168.1.1", Kind::Private),

@@ -1,7 +1,7 @@
 //! The client that is served, as the servers behind colibri reach it: a port, implemented by a face.
 //!
 //! Owns: what may be asked of a client, and why it may not be.
-//! Must not know: how a client is connected, or which server asks.
+//! Must not know: how a client is connected.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -18,9 +18,14 @@ pub trait Face: Send + Sync + 'static {
     /// What the client can do for servers, as the `capabilities` it sent; returns once a client has said so.
     fn introduced(&self) -> Pending<'_, Value>;
 
-    /// Asks the client, on behalf of a server. Giving it up takes the question back. The answer is the bytes of the
-    /// client's result.
-    fn ask<'a>(&'a self, method: &'a str, params: Option<Bytes>) -> Pending<'a, Result<Bytes, Unasked>>;
+    /// Asks the client, on behalf of the server of that name. Giving it up takes the question back. The answer is the
+    /// bytes of the client's result.
+    fn ask<'a>(
+        &'a self,
+        server: &'a str,
+        method: &'a str,
+        params: Option<Bytes>,
+    ) -> Pending<'a, Result<Bytes, Unasked>>;
 
     /// Tells the client what a server told. One that does not read is not told more.
     fn tell(&self, method: &str, params: Option<Bytes>);

@@ -11,6 +11,7 @@ pub mod chronicle;
 pub mod clock;
 pub mod codes;
 pub mod deadline;
+pub mod effort;
 pub mod end;
 pub mod event;
 pub mod face;

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::log::visible;
 
-pub use template::is_made_from;
+pub use template::made_from;
 pub use uri::{Uris, aliased, original};
 
 /// What stands between a server and its tool.

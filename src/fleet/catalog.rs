@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::instructions::instructions;
 use crate::domain::merkle::Hash;
-use crate::domain::names::{Names, Naming, Uris, exposed, is_made_from};
+use crate::domain::names::{Names, Naming, Uris, exposed, made_from};
 use crate::domain::offer::{Changes, Entries, Entry, Kind};
 use crate::domain::provider::Rule;
 use crate::mcp::raw::Members;
@@ -99,11 +99,19 @@ impl Catalog {
     }
 
     /// Whose resource a URI is, and what its server calls it: one that is listed, an alias, or one made from a
-    /// template. Of several templates, the first in the order of the configuration.
+    /// template. Of several templates, the one that has most in common with it; of equals, the first in the order of
+    /// the configuration.
     pub fn resource(&self, uri: &str) -> Option<(Arc<str>, String)> {
         self.uris.resolve(uri).or_else(|| {
-            let template = self.templates.iter().find(|template| is_made_from(uri, &template.own))?;
-            Some((Arc::clone(&template.server), uri.to_owned()))
+            let mut best: Option<(usize, &Arc<Entry>)> = None;
+            for template in self.templates.iter() {
+                if let Some(common) = made_from(uri, &template.own)
+                    && best.is_none_or(|(most, _)| common > most)
+                {
+                    best = Some((common, template));
+                }
+            }
+            best.map(|(_, template)| (Arc::clone(&template.server), uri.to_owned()))
         })
     }
 

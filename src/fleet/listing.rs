@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::domain::effort::Effort;
 use crate::domain::instructions::SERVER_BYTES_MAX;
 use crate::domain::ledger::clip;
 use crate::mcp::error::code;
@@ -35,6 +36,9 @@ const NAME_BYTES_MAX: usize = 1024;
 
 /// What all pages of one list weigh together. Far more than any model can read.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
+
+/// How much of a page is read at one go.
+const TURN_BYTES: usize = 64 << 10;
 
 /// The longest URI or template of a resource that is listed, as for colibri's own.
 pub const URI_BYTES_MAX: usize = 16_384;
@@ -256,7 +260,16 @@ async fn pages(
         if count > TOOLS_MAX {
             return Err(broken(format!("more than {TOOLS_MAX} {member}")));
         }
-        entries.into_iter().for_each(&mut each);
+        let mut read = 0;
+        for entry in entries {
+            read += entry.get().len();
+            each(entry);
+            // Thousands of definitions take their time, and other servers have theirs.
+            if read > TURN_BYTES {
+                read = 0;
+                tokio::task::yield_now().await;
+            }
+        }
         // The list is stale as soon as one of its pages is. Anything but a number says nothing.
         let page_ms = members.get("ttlMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
         fresh_ms = fresh_ms.into_iter().chain(page_ms).min();
@@ -296,6 +309,8 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));
     }
+    // One that is built to cost is not compiled at all.
+    Effort::of(&input_schema).map_err(|excess| format!("{name}: its input schema: {excess}"))?;
     match jsonschema::draft202012::new(&input_schema) {
         Ok(_) => {}
         // It refers to another document, which is never fetched: its server checks the arguments.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{
-    AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+    AUTHORIZATION, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, Url};
@@ -195,9 +195,9 @@ impl Endpoint {
         let text = self.without_secrets(&String::from_utf8_lossy(body), sent.map(Secret::expose));
         let text: String = text.trim().chars().take(ERROR_TEXT_CHARS_MAX).collect();
         let text = if text.is_empty() { text } else { format!(": {text}") };
-        let seconds =
-            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let (status, retry_after) = (response.status().as_u16(), seconds.map(Duration::from_secs));
+        let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let retry_after = header(RETRY_AFTER).and_then(|value| retry_after(value.trim(), header(DATE)));
+        let status = response.status().as_u16();
         Cause::Http { status, text, retry_after }
     }
 
@@ -230,6 +230,8 @@ impl Endpoint {
         }
         if error.is_builder() {
             Cause::Invalid(text)
+        } else if is_no_http(&text) {
+            Cause::Protocol(format!("what came is no HTTP: {text}"))
         } else if error.is_connect() || error.is_dns() {
             Cause::Unreachable(format!("cannot reach {text}"))
         } else {
@@ -317,9 +319,64 @@ fn innermost(error: &reqwest::Error) -> String {
     text
 }
 
+/// Whether an error's text is that of the reader of HTTP, who has no other words for it.
+fn is_no_http(text: &str) -> bool {
+    text.ends_with(" parsed") || text.ends_with("message head is too large")
+}
+
+/// How long a server wants to be left alone: seconds, or a date. A date is held against the one that the server gave
+/// with it, so that nobody's clock has to be right.
+fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let (then, now) = (seconds_of(value)?, seconds_of(date?.trim())?);
+    Some(Duration::from_secs(then.saturating_sub(now)))
+}
+
+/// A date as HTTP writes it today (RFC 9110), as seconds: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn seconds_of(date: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] =
+        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    let (_, date) = date.split_once(", ")?;
+    let mut words = date.strip_suffix(" GMT")?.split(' ');
+    let day: u64 = words.next()?.parse().ok().filter(|day| (1..32).contains(day))?;
+    let name = words.next()?;
+    let month = MONTHS.iter().position(|month| *month == name)? as u64;
+    let year: u64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
+    let mut time =
+        words.next()?.splitn(3, ':').map(|part| part.parse::<u64>().ok().filter(|part| *part < 61));
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    // Years are taken from March, so that the leap day is the last of its year.
+    let year = year - u64::from(month >= 10);
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// BR-6: a date is as good as a number of seconds, by the server's own clock.
+    #[test]
+    fn a_date_is_a_wait() {
+        let now = Some("Tue, 28 Feb 2023 23:59:50 GMT");
+        for (value, date, seconds) in [
+            ("7", None, Some(7)),
+            ("Wed, 01 Mar 2023 00:00:00 GMT", now, Some(10)),
+            ("Tue, 28 Feb 2023 23:59:00 GMT", now, Some(0)),
+            ("Thu, 29 Feb 2024 23:59:50 GMT", now, Some(366 * 86_400)),
+            ("Mon, 01 Jan 2024 00:00:00 GMT", Some("Sun, 31 Dec 2023 00:00:00 GMT"), Some(86_400)),
+            ("Wed, 01 Mar 2023 00:00:00 GMT", None, None),
+            ("Wed, 01 Mar 2023 00:00:00 GMT", Some("now"), None),
+            ("soon", now, None),
+            ("Wed, 99 Mar 2023 00:00:00 GMT", now, None),
+            ("Wed, 01 Mar 2023 00:00 GMT", now, None),
+            ("Wed, 01 Mar 99999999999999999999 00:00:00 GMT", now, None),
+        ] {
+            assert_eq!(retry_after(value, date), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
 
     #[test]
     fn an_address_is_shown_without_its_secrets() {

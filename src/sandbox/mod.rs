@@ -134,6 +134,16 @@ pub fn start_under(spec: &Spec, policy: &Policy) -> std::io::Result<Child> {
     start_group(spec, policy.needs())
 }
 
+/// Whether something was not started because the machine, or this process, has too much of something right now:
+/// files, processes, memory.
+pub fn is_passing(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOBUFS];
+    // One that was told in other words has only its kind left.
+    Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
+        || matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory)
+}
+
 const PIPED: &str = "the pipe was asked for";
 
 #[cfg(target_os = "linux")]

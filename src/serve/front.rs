@@ -1,7 +1,8 @@
 //! The way from a server to the client: requests of colibri's own on the client's connection, and their answers.
 //!
-//! Owns: which question waits for which answer, and what the client said it can do.
-//! Must not know: which server asks, or why.
+//! Owns: which question waits for which answer, how many each server may have open, that the person who is asked sees
+//! which server it is, and what the client said it can do.
+//! Must not know: why a server asks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,12 +16,19 @@ use tokio::time::timeout;
 use crate::domain::audit::Pending;
 use crate::domain::face::{Face, Unasked, needs};
 use crate::mcp::envelope::Id;
+use crate::mcp::raw::Members;
 use crate::mcp::request::{self, Meta};
 
 use super::outbox::Outbox;
 
 /// Questions that wait for an answer. A client with more than this does not answer.
 const QUESTIONS_MAX: usize = 64;
+
+/// … of one server: however often it asks, the others are heard.
+const QUESTIONS_OF_ONE_MAX: usize = 16;
+
+/// Where a client finds which server asks, beside what people see.
+const ASKED_BY: &str = "colibri/server";
 
 /// A person may take this long. Nothing waits for ever.
 const ANSWER_WITHIN: Duration = Duration::from_mins(10);
@@ -47,7 +55,19 @@ struct Client {
 #[derive(Default)]
 struct Questions {
     next: u64,
-    waiting: HashMap<u64, oneshot::Sender<Result<Bytes, Bytes>>>,
+    waiting: HashMap<u64, Question>,
+}
+
+struct Question {
+    server: Box<str>,
+    answer: oneshot::Sender<Result<Bytes, Bytes>>,
+}
+
+impl Questions {
+    fn has_room_for(&self, server: &str) -> bool {
+        let own = self.waiting.values().filter(|question| *question.server == *server).count();
+        self.waiting.len() < QUESTIONS_MAX && own < QUESTIONS_OF_ONE_MAX
+    }
 }
 
 impl std::fmt::Debug for Front {
@@ -81,8 +101,8 @@ impl Front {
     /// The client answered a question. An answer to nothing changes nothing.
     pub(super) fn answered(&self, id: &Id, outcome: Result<Bytes, Bytes>) {
         let waiter = id.raw().parse().ok().and_then(|id: u64| self.questions().waiting.remove(&id));
-        if let Some(waiter) = waiter {
-            let _ = waiter.send(outcome);
+        if let Some(question) = waiter {
+            let _ = question.answer.send(outcome);
         }
     }
 
@@ -129,22 +149,28 @@ impl Face for Front {
         })
     }
 
-    fn ask<'a>(&'a self, method: &'a str, params: Option<Bytes>) -> Pending<'a, Result<Bytes, Unasked>> {
+    fn ask<'a>(
+        &'a self,
+        server: &'a str,
+        method: &'a str,
+        params: Option<Bytes>,
+    ) -> Pending<'a, Result<Bytes, Unasked>> {
         Box::pin(async move {
             let outbox = self.asked_of(method)?;
             let (answer, answered) = oneshot::channel();
             let id = {
                 let mut questions = self.questions();
-                if questions.waiting.len() >= QUESTIONS_MAX {
+                if !questions.has_room_for(server) {
                     return Err(Unasked::Busy);
                 }
                 questions.next += 1;
                 let id = questions.next;
-                questions.waiting.insert(id, answer);
+                questions.waiting.insert(id, Question { server: server.into(), answer });
                 id
             };
             let mut asked = Asked { front: self, outbox, id, is_done: false };
-            let frame = request::request(id, method, params.as_deref(), Meta::default());
+            let params = signed(server, method, params.as_deref().unwrap_or(b"{}"));
+            let frame = request::request(id, method, Some(&params), Meta::default());
             asked.outbox.push(frame);
             let outcome = timeout(ANSWER_WITHIN, answered).await;
             asked.is_done = matches!(outcome, Ok(Ok(_)));
@@ -168,6 +194,25 @@ impl Face for Front {
     }
 }
 
+/// A question that says which server asks it: in `_meta`, and where people read it.
+fn signed(server: &str, method: &str, params: &[u8]) -> Vec<u8> {
+    let Some(members) = Members::of(params) else { return params.to_vec() };
+    let name = json!(server).to_string();
+    let own = members.get("_meta").and_then(|meta| Members::of(meta.get().as_bytes()));
+    let meta = own.map_or_else(
+        || json!({ ASKED_BY: server }).to_string().into_bytes(),
+        |own| own.with(ASKED_BY, name.as_bytes()),
+    );
+    let signed = members.with("_meta", &meta);
+    let message = members.get("message").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    match (method, message, Members::of(&signed)) {
+        ("elicitation/create", Some(message), Some(members)) => {
+            members.with("message", json!(format!("[{server}] {message}")).to_string().as_bytes())
+        }
+        _ => signed,
+    }
+}
+
 /// A question on its way. Whoever leaves without its answer takes it back.
 struct Asked<'a> {
     front: &'a Front,
@@ -183,5 +228,60 @@ impl Drop for Asked<'_> {
             let params = json!({ "requestId": self.id, "reason": "the server no longer asks" }).to_string();
             self.outbox.push(request::notification("notifications/cancelled", Some(params.as_bytes())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// PR-11: whoever is asked sees which server asks; everything else of the question stays as it was.
+    #[test]
+    fn a_question_says_whose_it_is() {
+        let check = |method: &str, params: &str, expected: &str| {
+            let signed = signed("notes", method, params.as_bytes());
+            assert_eq!(String::from_utf8(signed).expect("UTF-8"), expected);
+        };
+        let (elicit, sample) = ("elicitation/create", "sampling/createMessage");
+        check(
+            elicit,
+            r#"{"message":"[bank] Your PIN?","n":1.50}"#,
+            r#"{"message":"[notes] [bank] Your PIN?","n":1.50,"_meta":{"colibri/server":"notes"}}"#,
+        );
+        check(
+            elicit,
+            r#"{"message":"a","message":"b","_meta":{"x":1.0,"colibri/server":"bank"}}"#,
+            r#"{"message":"[notes] b","_meta":{"x":1.0,"colibri/server":"notes"}}"#,
+        );
+        check(elicit, r#"{"message":7}"#, r#"{"message":7,"_meta":{"colibri/server":"notes"}}"#);
+        check(
+            sample,
+            r#"{"message":"m","_meta":null}"#,
+            r#"{"message":"m","_meta":{"colibri/server":"notes"}}"#,
+        );
+        check("roots/list", "{}", r#"{"_meta":{"colibri/server":"notes"}}"#);
+    }
+
+    /// PR-11: a server that asks without end has its own questions refused, and no others'.
+    #[tokio::test]
+    async fn one_server_does_not_use_up_what_all_may_ask() {
+        let (front, outbox) = (Front::default(), Outbox::new(1 << 20));
+        front.introduce(json!({ "roots": {} }), Some(outbox.clone()));
+        let ask = |server: &'static str| {
+            let mut asked = Box::pin(front.ask(server, "roots/list", None));
+            let now = (&mut asked).now_or_never();
+            (asked, now)
+        };
+        let open: Vec<_> = (0..QUESTIONS_OF_ONE_MAX).map(|_| ask("greedy")).collect();
+        assert!(open.iter().all(|(_, now)| now.is_none()), "they wait for answers");
+        assert_eq!(ask("greedy").1, Some(Err(Unasked::Busy)));
+        let (other, now) = ask("other");
+        assert_eq!(now, None, "another server is heard");
+        drop(open);
+        assert_eq!(ask("greedy").1, None, "and so is this one, when it has taken its questions back");
+        drop(other);
+        assert!(front.questions().waiting.is_empty());
     }
 }

@@ -115,7 +115,7 @@ fn a_server_asks_its_client() {
     ] {
         call(&mut colibri, id, tool);
         let question = next(&mut colibri, |message| message["method"] == method);
-        assert_eq!(question["params"], json!({ "n": 1 }));
+        assert_eq!(question["params"], json!({ "n": 1, "_meta": { "colibri/server": "s" } }));
         let answer = json!({ "said": method, "n": id });
         send(&mut colibri, &json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
         let answered = next(&mut colibri, |message| message["id"] == id);
@@ -253,7 +253,9 @@ fn a_legacy_client_is_asked_for_a_modern_server() {
     begin(&mut colibri, &json!({ "elicitation": {} }));
     call(&mut colibri, 1, "w__ask");
     let question = next(&mut colibri, |message| message["method"] == "elicitation/create");
-    assert_eq!(question["params"], json!({ "message": "Name?" }));
+    // The person who answers sees who asks.
+    let by = json!({ "colibri/server": "w" });
+    assert_eq!(question["params"], json!({ "message": "[w] Name?", "_meta": by }));
     let answer = json!({ "action": "decline" });
     send(&mut colibri, &json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
     let done = next(&mut colibri, |message| message["id"] == 1);

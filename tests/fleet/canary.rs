@@ -15,6 +15,8 @@ use crate::hostile::child::{Colibri, Home};
 use crate::support::until;
 
 const CANARY: &str = "c4n4ry-0f-th3-m1n3";
+/// Comes by a variable among the arguments: whoever lists processes sees it there, and nobody anywhere else.
+const ARGUMENT_CANARY: &str = "c4n4ry-0f-th3-l1n3";
 const WEB_CANARY: &str = "c4n4ry-0f-th3-w3b";
 
 /// An MCP server over HTTP. It refuses everybody, and repeats what it was told, until its folder has a file `open`.
@@ -124,23 +126,28 @@ fn talker() -> String {
     // The end of the list is the end of the choice.
     let script = script.replace("]}';;\n    *'\"leak\"'", "]}'; fi;;\n    *'\"leak\"'");
     assert!(script.contains("fi;;") && script.contains("sulks"));
-    format!("echo \"my token is $SECRET\" >&2\n{script}")
+    format!("echo \"my token is $SECRET, my argument $1\" >&2\n{script}")
 }
 
-/// PR-1, PR-2, PR-16, SB-5: what stands in `env` and `headers` is in no line, event, error, report or record of colibri's,
+/// PR-1, PR-2, PR-16, SB-5: what stands in `env` and `headers`, or was filled in elsewhere, is in no line, event, error, report or record of colibri's,
 /// whatever its server does with it; and the server over HTTP that refused it is used once it lets us in.
 #[test]
 fn a_secret_is_nowhere_but_where_it_belongs() {
     let home = Home::new();
     let web = Web::start(0, home.path());
     let servers = json!({
-        "talker": { "command": "sh", "args": ["-c", talker()], "env": { "SECRET": CANARY }, "restart": { "delays": [0] } },
+        "talker": { "command": "sh", "args": ["-c", talker(), "talker", "${LINE_TOKEN}"], "env": { "SECRET": CANARY }, "restart": { "delays": [0] } },
         "web": { "url": format!("http://127.0.0.1:{}/mcp", web.port), "headers": { "Authorization": format!("Bearer {WEB_CANARY}") } },
     });
     let file = home.path().join("servers.json");
     std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).unwrap();
     let mut command = home.command();
-    command.arg("--config").arg(&file).arg("serve").env("COLIBRI_LOG", "trace");
+    command
+        .arg("--config")
+        .arg(&file)
+        .arg("serve")
+        .env("COLIBRI_LOG", "trace")
+        .env("LINE_TOKEN", ARGUMENT_CANARY);
     let mut colibri = Colibri::spawn(home, command);
     colibri.initialize("2025-11-25");
     until("the talker is ready", || (state(&colibri.home, "talker") == "ready").then_some(()));
@@ -187,7 +194,7 @@ fn a_secret_is_nowhere_but_where_it_belongs() {
 
 #[track_caller]
 fn assert_hidden(what: &str, said: &str) {
-    for canary in [CANARY, WEB_CANARY] {
+    for canary in [CANARY, WEB_CANARY, ARGUMENT_CANARY] {
         let shown = said.lines().find(|line| line.contains(canary));
         assert!(shown.is_none(), "{what} shows {canary}: {shown:?}");
     }
@@ -214,8 +221,12 @@ fn assert_commands_hide(home: &Home) {
             shown += &said;
         }
     }
-    for there in ["my token is ***", "last words: ***", "the token *** is wrong", "provider.mcp.disconnected"]
-    {
+    for there in [
+        "my token is ***, my argument ***",
+        "last words: ***",
+        "the token *** is wrong",
+        "provider.mcp.disconnected",
+    ] {
         assert!(shown.contains(there), "{there:?} is not shown:\n{shown}");
     }
 }
@@ -245,6 +256,7 @@ fn assert_records_hide(home: &Home) {
 fn assert_processes_hide() {
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        assert_hidden("a command line", &String::from_utf8_lossy(&line));
+        let line = String::from_utf8_lossy(&line).replace(ARGUMENT_CANARY, "");
+        assert_hidden("a command line", &line);
     }
 }

@@ -114,7 +114,7 @@ impl Face for Slow {
         Box::pin(std::future::ready(json!({ "elicitation": {} })))
     }
 
-    fn ask<'a>(&'a self, _: &'a str, _: Option<Bytes>) -> Pending<'a, Result<Bytes, Unasked>> {
+    fn ask<'a>(&'a self, _: &'a str, _: &'a str, _: Option<Bytes>) -> Pending<'a, Result<Bytes, Unasked>> {
         let decided = Instant::now() + secs(70);
         Box::pin(async move {
             sleep_until(decided).await;

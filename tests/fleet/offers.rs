@@ -114,6 +114,26 @@ async fn resources_and_prompts_are_named_and_found() {
     }
 }
 
+/// PR-12: a template that any URI could be made from takes none of the others' and none that nobody has; of two that fit,
+/// the one that says more of the URI, wherever its server stands.
+#[tokio::test(start_paused = true)]
+async fn a_greedy_template_takes_nothing() {
+    let greedy = server(&[], &["{+x}", "{x}", "file:{+x}"], &[]);
+    let modest = server(&[], &["file:///{+path}", "db://{table}"], &[]);
+    let fleet = fleet(vec![member("greedy", &greedy), member("modest", &modest)]);
+    fleet.listed(2).await;
+    for (uri, expected) in [
+        ("file:///secret", "modest file:///secret"),
+        ("db://birds", "modest db://birds"),
+        ("file:x", "greedy file:x"),
+        ("mem://anything", "nobody"),
+        ("anything", "nobody"),
+        ("colibri://greedy/mem%3A%2F%2Fanything", "greedy mem://anything"), // Who asks it by name may.
+    ] {
+        assert_eq!(place(&fleet, Named::Resource(uri)).await, expected, "{uri}");
+    }
+}
+
 /// PR-12: who is told of a change is told which list it is; a catalog that lists the same is no change.
 #[tokio::test(start_paused = true)]
 async fn a_change_is_told_by_its_kind() {

@@ -36,7 +36,7 @@ fn promising(extra: &Value) -> Value {
     entry
 }
 
-fn call(colibri: &mut Colibri, id: u64, tool: &str, arguments: &Value) -> Value {
+pub(super) fn call(colibri: &mut Colibri, id: u64, tool: &str, arguments: &Value) -> Value {
     let params = json!({ "name": tool, "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
     colibri.send(&call.to_string());

@@ -9,12 +9,20 @@ const STEPS_MAX: usize = 2_000;
 /// Parts of a template. One with more is built to cost, too.
 const PARTS_MAX: usize = 64;
 
-/// Whether a URI can be made from a template. `{name}` stands for one or more characters other than `/`, `?`
-/// and `#`; `{+name}`, `{#name}` and every other expression for any, or none.
-pub fn is_made_from(uri: &str, template: &str) -> bool {
-    let Some(parts) = parts(template) else { return false };
+/// Of a template that a URI can be made from, how many bytes both have in common literally; else nothing. `{name}`
+/// stands for one or more characters other than `/`, `?` and `#`; `{+name}`, `{#name}` and every other expression for
+/// any, or none.
+///
+/// A template that does not say its scheme, such as `{+uri}`, would take every URI there is. It says nothing about whose
+/// a resource is, and no URI counts as made from it.
+pub fn made_from(uri: &str, template: &str) -> Option<usize> {
+    let parts = parts(template)?;
+    let literal = |part: &Part<'_>| if let Part::Text(text) = part { text.len() } else { 0 };
+    let says_scheme = matches!(parts.first(), Some(Part::Text(text)) if text.contains(&b':'));
     // Without an expression it is a URI, and those are listed as resources.
-    parts.iter().any(|part| !matches!(part, Part::Text(_))) && matches(uri.as_bytes(), &parts, &mut 0)
+    let has_expression = parts.iter().any(|part| !matches!(part, Part::Text(_)));
+    (says_scheme && has_expression && matches(uri.as_bytes(), &parts, &mut 0))
+        .then(|| parts.iter().map(literal).sum())
 }
 
 #[derive(Clone, Copy)]
@@ -76,7 +84,7 @@ mod tests {
     #[test]
     fn uris_and_their_templates() {
         let check = |uri: &str, template: &str, expected: bool| {
-            assert_eq!(is_made_from(uri, template), expected, "{uri} from {template}");
+            assert_eq!(made_from(uri, template).is_some(), expected, "{uri} from {template}");
         };
         check("test://template/7/data", "test://template/{id}/data", true);
         check("test://template/a%20b/data", "test://template/{id}/data", true);
@@ -96,6 +104,17 @@ mod tests {
         for broken in ["s://{x", "{", ""] {
             check("s://x", broken, false);
         }
-        check(&"a".repeat(4_000), &format!("{}b", "{+x}".repeat(50)), false); // Soon, if not exact.
+        check(&"a".repeat(4_000), &format!("a:{}b", "{+x}".repeat(50)), false); // Soon, if not exact.
+    }
+
+    /// PR-12: a template that could be anybody's is nobody's, and one that says more of a URI says so.
+    #[test]
+    fn a_template_says_whose_a_uri_is() {
+        for anybodys in ["{+x}", "{x}", "{+x}y", "{scheme}://{+rest}", "file{+rest}", "{#x}{+y}"] {
+            assert_eq!(made_from("file:///a/b.txty", anybodys), None, "{anybodys}");
+        }
+        assert_eq!(made_from("file:///a/b.txt", "file:{+x}"), Some(5));
+        assert_eq!(made_from("file:///a/b.txt", "file:///a/{+x}"), Some(10));
+        assert_eq!(made_from("file:///a/b.txt", "file:///a/{name}.txt"), Some(14));
     }
 }

@@ -60,7 +60,7 @@ impl Opener for Stdio {
             let program = self.spec.program.to_string_lossy().into_owned();
             let child = match sandbox::start_under(&self.spec, &self.policy) {
                 Ok(child) => child,
-                Err(error) => return Err(Cause::Start { program, reason: error.to_string() }),
+                Err(error) => return Err(not_started(program, &error)),
             };
             self.children.add(child.life.clone());
             let handler = Arc::clone(inbox.handler());
@@ -95,6 +95,14 @@ impl Opener for Stdio {
     fn transport(&self) -> &'static str {
         "stdio"
     }
+}
+
+/// What it means that nothing was started. A machine that has too much to do is no reason never to try again.
+fn not_started(program: String, error: &std::io::Error) -> Cause {
+    if sandbox::is_passing(error) {
+        return Cause::Unreachable(format!("cannot start {program} now: {error}"));
+    }
+    Cause::Start { program, reason: error.to_string() }
 }
 
 struct ChildLink {
@@ -308,5 +316,31 @@ fn how_it_ended(end: &End) -> String {
         End::Exited { code } => format!("the server exited with code {code}"),
         End::Crashed { signal } => format!("the server was killed by signal {signal}"),
         end => format!("the server was ended: {end}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::fleet::error::Verdict;
+
+    /// PR-9: a program that is not there waits for a change; a machine that has too much to do is tried again.
+    #[test]
+    fn only_what_lasts_is_lasting() {
+        let verdict = |error: Error| not_started("x".to_owned(), &error).verdict();
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM] {
+            assert_eq!(verdict(errno.into()), Verdict::Transient, "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
+            assert_eq!(verdict(errno.into()), Verdict::Final, "{errno}");
+        }
+        assert_eq!(verdict(ErrorKind::NotFound.into()), Verdict::Final);
+        // Nothing lasting: the supervisor goes on with its delays.
+        let passing = not_started("x".to_owned(), &Errno::MFILE.into());
+        assert!(matches!(passing, Cause::Unreachable(_)), "{passing}");
     }
 }

@@ -32,7 +32,7 @@ impl Handler for Listener {
         let method = method.to_owned();
         Box::pin(async move {
             let _waits = takes_a_person(&method).then(|| Waits::begin(&self.asking));
-            face.ask(&method, params).await.map_err(|unasked| refusal(&method, unasked))
+            face.ask(&self.slug, &method, params).await.map_err(|unasked| refusal(&method, unasked))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -169,9 +169,8 @@ async fn reach(target: &Target, shared: &Shared) -> Result<TcpStream, Answer> {
                 look_up(target, &shared.lookups).await.map_err(|error| unreached(target, &error))?
             }
         };
-        let is_open = |address: &SocketAddr| {
-            matches!(verdict, Verdict::Literal(_)) || kind(address.ip()) == Kind::Public
-        };
+        let is_open =
+            |address: &SocketAddr| matches!(verdict, Verdict::Literal(_)) || is_elsewhere(address.ip());
         let open: Vec<SocketAddr> = addresses.into_iter().filter(is_open).collect();
         if open.is_empty() {
             return Err(refused(
@@ -184,6 +183,37 @@ async fn reach(target: &Target, shared: &Shared) -> Result<TcpStream, Answer> {
     timeout(REACH_WAIT, reaching).await.unwrap_or_else(|_| {
         Err(Answer::new("504 Gateway Timeout", format!("colibri: `{target}` does not answer")))
     })
+}
+
+/// Whether an address is anybody's in the public network, and not this machine's own there: what listens here may
+/// trust whoever is here.
+fn is_elsewhere(address: IpAddr) -> bool {
+    kind(address) == Kind::Public && !is_own(address)
+}
+
+/// Whether this machine has the address: only then can a socket have it.
+fn is_own(address: IpAddr) -> bool {
+    let can_have = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
+    let nobodys: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    if !can_have(address) {
+        return false;
+    }
+    // Machines that stand in for each other let a socket have any address. There the way to it tells: it begins where
+    // it ends. Nothing is sent.
+    !can_have(nobodys) || way_to(address).is_ok_and(|begin| begin == address)
+}
+
+fn way_to(address: IpAddr) -> io::Result<IpAddr> {
+    let anywhere: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((anywhere, 0))?;
+    socket.connect((address, 9))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// What a name means. The permit is the thread's, which may look for longer than anybody waits.
@@ -210,4 +240,30 @@ async fn turn_away(mut client: TcpStream, answer: Answer) {
         tokio::io::copy(&mut (&mut client).take(LINGER_BYTES), &mut tokio::io::sink()).await
     };
     let _ = timeout(LINGER_WAIT, heard).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SB-3: an address of this machine is inside, whatever kind it is; nobody else's is.
+    #[test]
+    fn this_machine_knows_its_addresses() {
+        for address in ["127.0.0.1", "127.8.8.8"] {
+            assert!(is_own(address.parse().unwrap()), "{address}");
+        }
+        // Wherever this machine would send from is its own.
+        for beyond in ["93.184.216.34", "2606:4700::1111"] {
+            if let Ok(own) = way_to(beyond.parse().unwrap()) {
+                assert!(is_own(own), "{own}");
+                assert!(!is_elsewhere(own), "{own}");
+            }
+            assert!(!is_own(beyond.parse().unwrap()), "{beyond}");
+            assert!(is_elsewhere(beyond.parse().unwrap()), "{beyond}");
+        }
+        for nobodys in ["192.0.2.1", "2001:db8::1", "8.8.8.8"] {
+            assert!(!is_own(nobodys.parse().unwrap()), "{nobodys}");
+        }
+        assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), Ipv4Addr::LOCALHOST);
+    }
 }

@@ -120,10 +120,9 @@ impl Fault {
             | (Garbage | AnotherId, OldEvents | Socket)
             | (Garbage, Events) => Err(late),
             (TwoAnswers | AnotherIdThenTheRight, _) => Ok(()),
-            (Garbage | AnotherId, Json) | (Flood, _) => Err(protocol),
+            (Garbage | AnotherId, Json) | (Flood | NoHttp | EndlessHead, _) => Err(protocol),
             (CloseMidAnswer | ResetMidAnswer | CloseBefore, OldEvents | Socket) => Err(Told::lost()),
-            (CloseMidAnswer | ResetMidAnswer | CloseBefore | NoHttp | EndlessHead, _)
-            | (AnotherId, Events) => Err(network),
+            (CloseMidAnswer | ResetMidAnswer | CloseBefore, _) | (AnotherId, Events) => Err(network),
         })
     }
 }

@@ -114,6 +114,10 @@ async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
     let rows = [
         ("429 Too Many Requests\nretry-after: 2", 2000),
         ("503 Service Unavailable\nretry-after: 2", 2000),
+        (
+            "429 Too Many Requests\ndate: Tue, 28 Feb 2023 23:59:59 GMT\nretry-after: Wed, 01 Mar 2023 00:00:01 GMT",
+            2000,
+        ),
         ("429 Too Many Requests\nretry-after: 0", 1000),
         ("429 Too Many Requests\nretry-after: soon", 1000),
         // Longer than the deadline: it cannot be met, and nobody sleeps for it.

@@ -1,0 +1,75 @@
+//! Schemas that are built to cost: the server that wrote them pays, and nobody else.
+
+use serde_json::{Value, json};
+
+use super::children::started;
+use super::promises::call;
+
+/// Its tools have schemas that ask for more steps than anybody can take.
+const COSTLY: &str = r##"
+import json, sys
+def doubling(length):
+    parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(length)}
+    return {"type": "object", "$ref": "#/$defs/a0", "$defs": {**parts, f"a{length}": {"required": ["n"]}}}
+lists = {"allOf": [{"items": {"$ref": "#/$defs/l"}}] * 2}
+branching = {"type": "object", "properties": {"n": {"$ref": "#/$defs/l"}}, "$defs": {"l": lists}}
+plain = {"type": "object"}
+tools = [
+    {"name": "doubling", "inputSchema": doubling(40)},
+    {"name": "branching", "inputSchema": branching},
+    {"name": "promising", "inputSchema": plain, "outputSchema": doubling(40)},
+    {"name": "growing", "inputSchema": plain, "outputSchema": branching},
+]
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    method, answer = request["method"], {"result": {}}
+    if method == "server/discover":
+        answer = {"error": {"code": -32601, "message": "no"}}
+    elif method == "initialize":
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}}
+    elif method == "tools/list":
+        answer = {"result": {"tools": tools}}
+    elif method == "tools/call":
+        answer = {"result": {"content": [], "structuredContent": request["params"]["arguments"]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"##;
+
+/// Lists in lists, so deep that recursion that branches would never end.
+fn deep() -> Value {
+    json!({ "n": (0..60).fold(json!([]), |value, _| json!([value])) })
+}
+
+/// SB-2: a tool whose input schema cannot be checked by anybody is left out and told of; one whose check would take too
+/// long for the arguments at hand is called without, since its server checks them; a result is told of or refused.
+/// Without bounds each of these calls holds a thread for ever.
+#[test]
+fn a_schema_that_is_built_to_cost_holds_up_nobody() {
+    let server = json!({ "command": "python3", "args": ["-c", COSTLY] });
+    let mut strict = server.clone();
+    strict["validateOutput"] = json!("enforce");
+    let mut colibri = started(&json!({ "mcpServers": { "costly": server, "strict": strict } }));
+    colibri.initialize("2025-11-25");
+    for (id, tool) in [(10, "costly__branching"), (11, "costly__promising"), (12, "costly__growing")] {
+        let result = call(&mut colibri, id, tool, &deep());
+        assert_eq!(result["structuredContent"], deep(), "{tool}");
+        let note = result["_meta"]["colibri/outputMismatch"].as_str();
+        assert_eq!(note, (id == 12).then_some("it cannot be checked: it would take too long"), "{tool}");
+    }
+    for (id, tool, why) in [(20, "promising", "in so many ways"), (21, "growing", "too long")] {
+        let result = call(&mut colibri, id, &format!("strict__{tool}"), &deep());
+        let error = &result["structuredContent"]["error"];
+        assert_eq!(error["code"], "PROVIDER_INVALID_OUTPUT", "{error}");
+        assert!(error["details"]["issues"].to_string().contains(why), "{error}");
+    }
+    // Shallow ones are checked as ever, and what does not fit is refused.
+    let fits = call(&mut colibri, 30, "strict__growing", &json!({ "n": [[1]] }));
+    assert_eq!(fits["structuredContent"], json!({ "n": [[1]] }), "{fits}");
+    let unknown = call(&mut colibri, 31, "costly__doubling", &json!({}));
+    assert_eq!(unknown["structuredContent"]["error"]["code"], "PROVIDER_TOOL_NOT_FOUND", "{unknown}");
+    colibri.end_input();
+    assert_eq!(colibri.exit_code(), 0);
+    let log = colibri.log();
+    assert!(log.contains("doubling: its input schema: its parts refer to each other"), "{log}");
+}
