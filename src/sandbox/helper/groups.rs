@@ -55,7 +55,9 @@ impl Groups {
             let first = || {
                 // Counted where whoever was ended is, not where the limit is.
                 let ended = self.number(above, &format!("{INNER_GROUP}/memory.oom_control"), "oom_kill ")?;
-                Some(self.number(above, "memory.failcnt", "")? > 0 && ended > 0)
+                // Where swap is counted, that limit is the same, and is met first.
+                let met = |file: &&str| self.number(above, file, "").is_some_and(|count| count > 0);
+                Some(ended > 0 && ["memory.failcnt", "memory.memsw.failcnt"].iter().any(met))
             };
             let second = || {
                 let ended = self.number(above, "memory.events", "oom_kill ")?;
