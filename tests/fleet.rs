@@ -13,6 +13,7 @@ mod listen;
 mod news;
 mod offers;
 mod operate;
+mod overhead;
 mod pins;
 mod probes;
 mod promises;

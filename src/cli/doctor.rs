@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::app::policy_for;
 use crate::config::{Loaded, Server, State, from_process};
 use crate::sandbox::policy::Network;
-use crate::sandbox::{Policy, control_group, examine};
+use crate::sandbox::{Policy, control_groups, examine};
 use crate::store::{Paths, Reader, StoreError};
 
 use super::Session;
@@ -80,13 +80,7 @@ fn sandbox() -> Result<Vec<Check>, Fault> {
             )),
         }
     }
-    let by = match control_group() {
-        Ok(group) => format!("limits: watched, and the control group {group}"),
-        Err(why) => {
-            format!("limits: watched, without a control group ({why}): memory in no process is not seen")
-        }
-    };
-    missing.push(Check::well("sandbox", by));
+    missing.push(Check::well("sandbox", format!("limits: watched; {}", control_groups())));
     if !holding.is_empty() {
         missing.insert(0, Check::well("sandbox", format!("holding: {}", holding.join(", "))));
     }

@@ -29,7 +29,7 @@ use crate::domain::end::End;
 
 use super::Spec;
 use super::egress::proxy::{self, Refusals};
-use super::groups::Group;
+use super::groups::Groups;
 use super::life::{Ended, LEAVE_GRACE, TERM_GRACE};
 use super::policy::{Hosts, Layer, Network, Policy};
 use super::tail::Tail;
@@ -58,7 +58,7 @@ pub(super) struct Launched {
     pub(super) process: Process,
     pub(super) line: UnixStream,
     pub(super) way_out: Option<WayOut>,
-    group: Option<Group>,
+    groups: Option<Groups>,
 }
 
 /// Where the helper will hand out a listening socket, and which hosts may be reached through it.
@@ -90,7 +90,7 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
     };
     find(spec, &directory)?;
     let (way_out, door) = way_out(policy)?;
-    let group = Group::make(&policy.limits).map_err(|error| {
+    let groups = Groups::make(policy).map_err(|error| {
         let why = format!(
             "its control group cannot be made: {error}; see `colibri doctor` for which it would lie in"
         );
@@ -103,11 +103,10 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         directory: directory.into_os_string(),
         policy: policy.clone(),
         has_door: door.is_some(),
-        group: group.as_ref().map(Group::name),
+        groups: groups.as_ref().map(|groups| groups.name().to_owned()),
     };
     let (ours, theirs) = StdUnixStream::pair()?;
-    let members = group.as_ref().map(|group| [&group.above, &group.members]);
-    let others: Vec<&OwnedFd> = door.iter().chain(members.into_iter().flatten()).collect();
+    let others: Vec<&OwnedFd> = door.iter().chain(groups.iter().flat_map(Groups::above)).collect();
     send(&ours, &request, &streams.stdin, &others)?;
     let mut command = Command::new(helper);
     command
@@ -121,7 +120,7 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         .kill_on_drop(true);
     let process = command.spawn()?;
     ours.set_nonblocking(true)?;
-    Ok(Launched { process, line: UnixStream::from_std(ours)?, way_out, group })
+    Ok(Launched { process, line: UnixStream::from_std(ours)?, way_out, groups })
 }
 
 /// Both ends of a door for the listening socket, if the child needs one.
@@ -177,7 +176,7 @@ pub(super) async fn live(
     lacking: watch::Sender<Option<BTreeSet<Layer>>>,
     last_words: Tail,
 ) -> Ended {
-    let Launched { mut process, line, way_out: _, group } = launched;
+    let Launched { mut process, line, way_out: _, groups } = launched;
     let (reading, mut writing) = line.into_split();
     let mut told = std::pin::pin!(listen(reading, lacking));
     let mut reason = None;
@@ -202,8 +201,8 @@ pub(super) async fn live(
         let _ = process.start_kill();
     }
     let helper = process.wait().await.unwrap_or_default();
-    if let Some(group) = group {
-        group.end().await;
+    if let Some(groups) = groups {
+        groups.end().await;
     }
     let mut ended = ended.unwrap_or(Ended { status: helper, end: End::Lost });
     if !ended.end.ran() {

@@ -47,7 +47,7 @@ pub use egress::CONNECTIONS_MAX;
 #[cfg(target_os = "linux")]
 pub use examine::examine;
 #[cfg(target_os = "linux")]
-pub use groups::control_group;
+pub use groups::control_groups;
 pub use life::Life;
 pub use policy::{Layer, Level, Policy};
 pub use tail::STDERR_TAIL_BYTES_MAX;
@@ -175,10 +175,10 @@ pub fn run_under(_: &Spec, _: &Policy) -> std::io::Result<Life> {
     Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "there is no sandbox on this platform"))
 }
 
-/// Whether control groups are used here: none is.
+/// What control groups hold here: there are none.
 #[cfg(not(target_os = "linux"))]
-pub fn control_group() -> Result<String, &'static str> {
-    Err("there are none on this platform")
+pub fn control_groups() -> String {
+    "there are no control groups on this platform".to_owned()
 }
 
 /// Whether each layer holds here, and if not, why: none does.

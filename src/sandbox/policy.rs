@@ -195,7 +195,7 @@ impl Layer {
                  kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces above 0; in a \
                  container, a profile that permits unshare and mount)"
             }
-            Self::Landlock => "use Linux 5.13 or later with `landlock` in the lsm= list",
+            Self::Landlock => "use Linux 6.2 or later with `landlock` in the lsm= list",
             Self::Seccomp | Self::Privileges => "use a Linux kernel built with seccomp filters",
         };
         format!("{how}, or write \"{}\" into the server's sandbox.allowDegraded", self.name())

@@ -21,8 +21,14 @@ pub(super) const CANARY: &str = "colibri-sandbox-canary";
 /// The longest report: a refusal with the machine's own words in it.
 pub(super) const REPORT_BYTES_MAX: u64 = 64 << 10;
 
-/// The request, the child's stdin, a door, and the folder above a control group and its members.
-pub(super) const DESCRIPTORS_MAX: usize = 5;
+/// A control group in each hierarchy: the second version's, memory, processes.
+pub(super) const GROUPS_MAX: usize = 3;
+
+/// The group in a child's control group in which the child itself is.
+pub(super) const INNER_GROUP: &str = "in";
+
+/// The request, the child's stdin, a door, and the folders above its control groups.
+pub(super) const DESCRIPTORS_MAX: usize = 3 + GROUPS_MAX;
 
 /// A letter to the helper: ask the child to leave.
 pub(super) const LEAVE: u8 = b'T';
@@ -38,8 +44,8 @@ pub(super) struct Request {
     pub(super) policy: Policy,
     /// Whether a door for a listening socket comes with it.
     pub(super) has_door: bool,
-    /// The name of the control group that comes with it.
-    pub(super) group: Option<String>,
+    /// The name of the control groups in the folders that come with it.
+    pub(super) groups: Option<String>,
 }
 
 /// What the helper tells.

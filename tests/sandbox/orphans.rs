@@ -8,7 +8,7 @@ use colibri::domain::end::End;
 use colibri::sandbox::policy::Limits;
 use colibri::sandbox::{Layer, Policy};
 
-use super::support::{PATIENCE, Villain, rounds, wait_until};
+use super::support::{PATIENCE, Villain, assert_no_groups, groups_of, rounds, wait_until};
 
 /// Ways to be hard to end. A bomb is bounded, and by less than its limit, so that it is not ended for it.
 const STUBBORN: [&[&str]; 5] = [&["daemons", "10"], &["leave", "5"], &["deaf"], &["stop"], &["bomb", "100"]];
@@ -79,8 +79,8 @@ fn a_runtime_that_stops_leaves_nobody_behind() {
     }
 }
 
-/// SB-6: colibri is killed at any moment, in any way; one second later nobody is left. The trees
-/// were starting, running or ending just then.
+/// SB-6: colibri is killed at any moment, in any way; one second later nobody is left, and no control group
+/// in any hierarchy. The trees were starting, running or ending just then.
 #[test]
 fn however_colibri_ends_nobody_is_left() {
     let villain = Villain::new();
@@ -93,6 +93,7 @@ fn however_colibri_ends_nobody_is_left() {
         &["--network", "example.com"],
         &["--pretend-missing", "namespace", "--allow-degraded", "namespace"],
     ];
+    let mut killed = Vec::new();
     for round in 0..rounds() {
         let words = STUBBORN[(seed + round) % STUBBORN.len()];
         let options = options[(seed + round / 2) % options.len()];
@@ -114,7 +115,11 @@ fn however_colibri_ends_nobody_is_left() {
         signal(colibri.id(), signals[round % signals.len()]);
         colibri.wait().unwrap();
         villain.assert_gone();
+        killed.push(colibri.id());
     }
+    // One that was killed between making a group and starting who would remove it leaves it to the next.
+    assert!(villain.run(&[], &["leave"]).output().unwrap().status.success());
+    killed.into_iter().for_each(assert_no_groups);
 }
 
 /// SB-6: twenty trees at once, and colibri is killed.
@@ -140,6 +145,7 @@ fn twenty_trees_die_with_colibri() {
     villain.assert_gone();
     for mut colibri in colibris {
         colibri.wait().unwrap();
+        assert_no_groups(colibri.id());
     }
 }
 
@@ -160,7 +166,7 @@ async fn a_killed_keeper_takes_the_tree_with_it() {
     }
 }
 
-/// SB-6, PR-15: hundreds of runs leave no zombie and no descriptor.
+/// SB-6, PR-15: hundreds of runs leave no zombie, no descriptor and no control group.
 #[tokio::test]
 async fn many_runs_leave_nothing() {
     let villain = Villain::new();
@@ -175,6 +181,7 @@ async fn many_runs_leave_nothing() {
     villain.assert_gone();
     assert!(open() <= before, "{} descriptors, {before} before", open());
     let own = std::process::id();
+    assert_eq!(groups_of(own), Vec::<std::path::PathBuf>::new());
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
     assert_eq!(children, "", "no zombie of ours");
 }

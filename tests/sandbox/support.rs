@@ -145,6 +145,31 @@ impl Villain {
     }
 }
 
+/// The control groups that a colibri has made and that are there, in whichever hierarchy.
+pub(super) fn groups_of(colibri: u32) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounted = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let mut next: Vec<PathBuf> =
+        mounted.filter_map(|line| line.split(' ').nth(4).map(PathBuf::from)).collect();
+    let (mut found, prefix) = (Vec::new(), format!("colibri-{colibri}-"));
+    while let Some(folder) = next.pop() {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for folder in folders {
+            let is_ours = folder.file_name().to_string_lossy().starts_with(&prefix);
+            if is_ours { found.push(folder.path()) } else { next.push(folder.path()) }
+        }
+    }
+    found
+}
+
+/// Soon after colibri has ended, none of its control groups is left.
+#[track_caller]
+pub(super) fn assert_no_groups(colibri: u32) {
+    let gone = wait_until(PATIENCE / 10, || groups_of(colibri).is_empty());
+    assert!(gone, "left: {:?}", groups_of(colibri));
+}
+
 /// Looks until it is so, or the time is up.
 pub(super) fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();

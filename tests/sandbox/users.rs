@@ -9,7 +9,7 @@ use colibri::sandbox::{Policy, Spec, start_under};
 use super::support::Villain;
 
 /// Nobody, on every machine.
-const NOBODY: u32 = 65534;
+pub(super) const NOBODY: u32 = 65534;
 
 /// Runs `colibri run` as nobody, with a copy of the program that nobody can reach.
 pub(super) fn as_nobody(villain: &Villain, options: &[&str], words: &[&str]) -> Command {

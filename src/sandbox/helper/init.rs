@@ -19,7 +19,7 @@ use crate::domain::end::End;
 
 use super::super::policy::{Layer, Level};
 use super::super::wire::{LEAVE, Report, Request};
-use super::group::Group;
+use super::groups::Groups;
 use super::sys::{self, Fork};
 use super::{Layers, Refusal, Streams, leave, limits, program, tell, tell_end, tree, view};
 
@@ -66,7 +66,7 @@ impl<'a> Init<'a> {
         streams: Streams,
         line: &'a UnixStream,
         guardian: &'a OwnedFd,
-        layers: Layers,
+        mut layers: Layers,
     ) -> Result<Self, Refusal> {
         let children = sys::children_as_descriptor()?;
         let mut is_bounded = false;
@@ -80,10 +80,14 @@ impl<'a> Init<'a> {
             // Here a dead init could kill nobody; it hears of the helper's end by the pipe, and kills.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         }
+        is_bounded |= layers.groups.as_ref().is_some_and(Groups::bound_processes);
         let (before, mouth) = io::pipe()?;
-        let server = match sys::fork()? {
+        let cradle = layers.groups.as_ref().and_then(Groups::cradle);
+        let (fork, is_born_inside) = sys::fork_into(cradle.as_ref())?;
+        let server = match fork {
             Fork::Child => {
                 drop(before);
+                layers.groups.iter_mut().for_each(|groups| groups.is_born_inside = is_born_inside);
                 program::main(request, &streams, mouth, layers);
                 leave(1)
             }
@@ -217,15 +221,21 @@ impl<'a> Init<'a> {
     fn end_of(&self, status: i32) -> End {
         let cpu = self.request.policy.limits.cpu;
         let used_up = || cpu.is_some_and(|most| tree::usage(&[], true).cpu >= most);
-        let is_out_of_memory = || self.layers.group.as_ref().is_some_and(Group::broke_memory);
         match ExitStatus::from_raw(status).signal() {
-            Some(libc::SIGKILL) if is_out_of_memory() => End::Memory,
+            // Also if it was somebody it had started: what it did about that is no end of its own.
+            _ if self.is_out_of_memory() => End::Memory,
             Some(libc::SIGXCPU) if cpu.is_some() => End::Cpu,
             Some(libc::SIGKILL) if used_up() => End::Cpu,
             Some(libc::SIGXFSZ) => End::FileSize,
             Some(signal) => End::Crashed { signal },
             None => End::Exited { code: ExitStatus::from_raw(status).code().unwrap_or_default() },
         }
+    }
+
+    /// Whether the kernel has ended somebody of the tree for memory. Only a limit can be broken.
+    fn is_out_of_memory(&self) -> bool {
+        self.request.policy.limits.memory_bytes.is_some()
+            && self.layers.groups.as_ref().is_some_and(Groups::broke_memory)
     }
 
     /// Looks at the clock and the tree, and decides when to look next.
@@ -237,6 +247,10 @@ impl<'a> Init<'a> {
         }
         if !self.is_watched() || now < self.look_at {
             return None;
+        }
+        // Who was ended need not be the program: it would go on without a part of itself.
+        if self.is_out_of_memory() {
+            return Some(End::Memory);
         }
         let is_alone = self.layers.hold(Layer::Namespace);
         let members = if is_alone { tree::everybody_else() } else { tree::descendants() };

@@ -7,7 +7,7 @@
 pub(super) mod canary;
 mod door;
 mod filter;
-mod group;
+mod groups;
 mod init;
 mod limits;
 mod owner;
@@ -33,8 +33,9 @@ use crate::domain::end::End;
 
 use super::policy::{Layer, Network};
 use super::wire::{DESCRIPTORS_MAX, Report, Request};
-use group::Group;
+use groups::Groups;
 use sys::Fork;
+pub(super) use view::counts_processes_in_namespaces;
 
 /// What went wrong before the program ran.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -75,8 +76,8 @@ struct Layers {
     lacking: Vec<Layer>,
     /// The user that the program runs as, if it is not colibri's own.
     own_user: Option<u32>,
-    /// The control group that the program enters, if there is one.
-    group: Option<Group>,
+    /// The control groups that the program enters, if there are any.
+    groups: Option<Groups>,
 }
 
 impl Layers {
@@ -118,7 +119,7 @@ struct Streams {
 pub(super) fn main() -> ExitCode {
     let Ok(mut received) = receive() else { return ExitCode::FAILURE };
     let line = received.line;
-    match serve(&mut received.request, received.streams, &line, (received.door, received.group)) {
+    match serve(&mut received.request, received.streams, &line, (received.door, received.groups)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
             tell_end(&line, refusal.end(), NEVER_RAN);
@@ -148,7 +149,7 @@ struct Received {
     line: UnixStream,
     /// Where a listening socket is handed out, if one is wanted.
     door: Option<OwnedFd>,
-    group: Option<Group>,
+    groups: Option<Groups>,
 }
 
 /// Takes the line from stdin and the request from the line, and leaves nothing on 0, 1 and 2.
@@ -177,15 +178,13 @@ fn receive() -> io::Result<Received> {
     File::from(request).read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
     let door = if request.has_door { Some(next()?) } else { None };
-    let group = match &request.group {
-        Some(name) => Some(Group { above: next()?, members: next()?, name: name.clone() }),
-        None => None,
-    };
+    let name = request.groups.clone();
+    let groups = name.map(|name| Groups { name, above: descriptors.collect(), is_born_inside: false });
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door, group })
+    Ok(Received { request, streams: Streams { stdin, stdout, stderr }, line, door, groups })
 }
 
 /// Makes the namespaces, starts the init in them, and outlives it.
@@ -193,12 +192,12 @@ fn serve(
     request: &mut Request,
     streams: Streams,
     line: &UnixStream,
-    (door, group): (Option<OwnedFd>, Option<Group>),
+    (door, groups): (Option<OwnedFd>, Option<Groups>),
 ) -> Result<(), Refusal> {
     // A session of its own: no terminal, and signals to colibri's group stop here.
     let _ = setsid();
     rustix::process::chdir("/")?;
-    let mut layers = Layers { own_user: owner::of(request), group, ..Layers::default() };
+    let mut layers = Layers { own_user: owner::of(request), groups, ..Layers::default() };
     request.environment.extend(make_namespaces(request, &mut layers, door)?);
     let request = &*request;
     // Nobody in the sandbox may read or stop what guards it.
@@ -215,7 +214,7 @@ fn serve(
         }
         Fork::Parent(init) => {
             drop((streams, theirs));
-            outlive(init, layers.group.as_ref());
+            outlive(init, layers.groups.as_ref());
             drop(ours);
             Ok(())
         }
@@ -228,11 +227,11 @@ fn leave(code: i32) -> ! {
 }
 
 /// Waits for the init, and kills what is left where nothing else does.
-fn outlive(init: Pid, group: Option<&Group>) {
+fn outlive(init: Pid, groups: Option<&Groups>) {
     while let Err(rustix::io::Errno::INTR) = waitpid(Some(init), WaitOptions::empty()) {}
-    group.map(Group::kill);
+    groups.map(Groups::kill);
     tree::kill_descendants();
-    group.map(Group::remove);
+    groups.map(Groups::remove);
 }
 
 /// Leaves colibri's namespaces. Returns what the program must know of its network.

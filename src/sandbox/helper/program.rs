@@ -49,8 +49,8 @@ pub(super) fn main(request: &Request, streams: &Streams, mut mouth: io::PipeWrit
 
 fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<(), Refusal> {
     rustix::process::setsid()?;
-    if let Some(group) = &layers.group {
-        let entered = group.enter();
+    if let Some(groups) = &layers.groups {
+        let entered = groups.enter();
         entered.map_err(|error| Refusal::Failed(format!("it cannot enter its control group: {error}")))?;
     }
     // Not inherited from colibri but looked up anew: an inherited folder leads around the view.

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, StatVfsMountFlags};
+use rustix::fs::{CWD, FsWord, StatVfsMountFlags, statfs};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, fsconfig_create, fsmount, fsopen, mount, mount_bind, mount_bind_recursive, mount_change,
@@ -31,6 +31,13 @@ const OWN_PID_MAX_SINCE: (u32, u32) = (6, 14);
 
 /// Ids below this are given out once and never again, so they come on top of a limit.
 const LOW_PIDS: u32 = 301;
+
+/// Where control groups usually are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// How the kernel marks its own file systems: control groups of either version, and `/sys`.
+const GROUP_FILES: [FsWord; 2] = [0x27_e0eb, 0x6367_7270];
+const SYS_FILES: FsWord = 0x6265_6572;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const TEMPORARY: &str = "/tmp";
@@ -60,9 +67,10 @@ pub(super) fn make(request: &Request, own_user: Option<u32>) -> io::Result<bool>
     }
     if guarded {
         read_only(Path::new("/proc"))?;
-        bare_sys()?;
+        bare_sys(strict)?;
         bare_dev()?;
     }
+    freeze_groups()?;
     private(SHARED_MEMORY, request)?;
     if strict {
         private_temporary(request)?;
@@ -91,14 +99,18 @@ pub(super) fn memory_bytes(request: &Request) -> u64 {
 /// A second bound of processes, somewhat higher than the limit and held by the kernel itself. The watch
 /// holds the limit.
 fn bound_processes(request: &Request) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     // Where it does not work the watch is alone, as on older machines.
-    version >= OWN_PID_MAX_SINCE
+    counts_processes_in_namespaces()
         && request.policy.limits.processes.is_some_and(|most| {
             fs::write("/proc/sys/kernel/pid_max", (most.saturating_add(LOW_PIDS)).to_string()).is_ok()
         })
+}
+
+/// Whether a process namespace bounds how many processes are in it.
+pub(in crate::sandbox) fn counts_processes_in_namespaces() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OWN_PID_MAX_SINCE
 }
 
 /// Remounts what is mounted there, for reading alone. What was forbidden stays so: in a user namespace
@@ -110,15 +122,39 @@ fn read_only(place: &Path) -> io::Result<()> {
     Ok(mount_remount(place, flags, c"")?)
 }
 
-/// The machine's own facts, for reading, without what else is mounted there: the rights of control
-/// groups would not keep root from leaving its own. In a user namespace what is mounted there may not be
-/// uncovered, and is kept; there, root is nobody.
-fn bare_sys() -> io::Result<()> {
+/// The machine's own facts, for reading, without what else is mounted there but, if the view is not strict,
+/// control groups: programs ask them how much memory they may use. In a user namespace what is mounted there
+/// may not be uncovered, and is kept; there, root is nobody.
+fn bare_sys(strict: bool) -> io::Result<()> {
     if !Path::new("/sys").is_dir() {
         return Ok(());
     }
-    mount_bind("/sys", "/sys").or_else(|_| mount_bind_recursive("/sys", "/sys"))?;
-    read_only(Path::new("/sys"))
+    let has_groups = statfs(GROUPS).is_ok_and(|found| found.f_type != SYS_FILES);
+    let groups = (has_groups && !strict).then(|| detach(Path::new(GROUPS))).transpose()?;
+    if mount_bind("/sys", "/sys").is_err() {
+        mount_bind_recursive("/sys", "/sys")?;
+        return read_only(Path::new("/sys"));
+    }
+    read_only(Path::new("/sys"))?;
+    groups.map_or(Ok(()), |groups| attach(&groups, Path::new(GROUPS)))
+}
+
+/// Control groups are to be read alone, wherever they are mounted: their files' owner, who may be the program's
+/// user, could raise its limits and leave them.
+fn freeze_groups() -> io::Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounted = mounts.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        after.starts_with("cgroup").then(|| before.split(' ').nth(4)).flatten()
+    });
+    for place in mounted.chain([GROUPS]) {
+        // What is covered by something else is out of reach already.
+        let found = statfs(place).map(|found| found.f_type);
+        if found.is_ok_and(|kind| GROUP_FILES.contains(&kind) || (place == GROUPS && kind != SYS_FILES)) {
+            sys::freeze_mounts(&CString::new(place)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// Devices that are no way to anything, and none else.

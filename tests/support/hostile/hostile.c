@@ -118,6 +118,14 @@ static void memory(const char *kind, size_t mb, int forks) {
         touch_all(mmap(NULL, mb * MB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), mb * MB);
     } else if (!strcmp(kind, "shm")) {
         found("shm", fill(open("/dev/shm/filled", O_CREAT | O_RDWR, 0600), mb * MB));
+    } else if (!strcmp(kind, "child")) {
+        /* Only a child goes too far, and is the largest; whoever started it does not care. */
+        if (fork() == 0) {
+            alarm(LIFETIME_SECONDS);
+            touch_all(malloc(16 * MB), 16 * MB);
+            found("child", fill(memfd_create("filled", 0), mb * MB));
+            stay();
+        }
     } else if (!strcmp(kind, "memfd")) {
         found("memfd", fill(memfd_create("filled", 0), mb * MB));
     }
