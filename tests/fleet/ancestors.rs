@@ -218,7 +218,7 @@ async fn one_deadline_one_cancel_one_probe() {
     fleet.listed(1).await;
     let begun = Instant::now();
     let failed = fleet.call("s__hang").await.expect_err("nobody answers");
-    assert!(matches!(failed.error, ProviderError::TimedOut { limit } if limit.as_millis() == 1234));
+    assert!(matches!(failed.error, ProviderError::TimedOut { limit, .. } if limit.as_millis() == 1234));
     assert_eq!(begun.elapsed(), Duration::from_millis(1234));
     sleep_until(begun + secs(600)).await;
     let heard = ["notifications/cancelled", "ping"].map(|method| server.heard_at(method).len());

@@ -161,7 +161,7 @@ async fn a_bad_call_touches_no_other() {
     };
     let (hung, (seen, elapsed)) = tokio::join!(slow, others);
     assert!(
-        matches!(hung.expect_err("it hangs").error, ProviderError::TimedOut { limit } if limit == secs(30))
+        matches!(hung.expect_err("it hangs").error, ProviderError::TimedOut { limit, .. } if limit == secs(30))
     );
     assert_eq!((seen, elapsed), ([3, 4], Duration::ZERO));
     assert_eq!(begun.elapsed(), secs(30));
