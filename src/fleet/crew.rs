@@ -81,6 +81,15 @@ impl Crew {
         }
     }
 
+    /// Ends what it has beside the supervised connection and would outlast it, for now.
+    pub(super) async fn rest(&self) {
+        match self {
+            Self::Sessions(sessions) => sessions.rest().await,
+            // What waits in a pool goes when its scout rests.
+            Self::Joined | Self::Own | Self::Pools(_) => {}
+        }
+    }
+
     /// Whether what it has beside the supervised connection has ended, or is about to.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Pools(pools) if pools.usual.is_over())

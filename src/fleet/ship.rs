@@ -446,7 +446,9 @@ impl Ship {
 
     /// Ends it for good, for this fleet; returns when nothing of it is left.
     pub(super) async fn end(&self) {
-        tokio::join!(self.supervised.leave(), self.crew.close());
+        // What was turned off is turned off no more, however often it is ended.
+        let was_off = self.off.swap(false, Ordering::AcqRel);
+        tokio::join!(self.supervised.leave(was_off), self.crew.close());
     }
 
     /// A call that got no connection, and may get one a little later.
