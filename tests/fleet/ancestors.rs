@@ -43,7 +43,7 @@ use super::refused;
 use super::support::{Opens, Scripted, fleet, identity, member, planned, secs, until};
 
 /// Waits on the real clock, with an end.
-async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < secs(20), "{what} has not come true");
@@ -52,7 +52,7 @@ async fn eventually(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// A member behind which a shell runs this.
-fn child(script: &str, mark: &str) -> Member {
+pub(super) fn child(script: &str, mark: &str) -> Member {
     let spec = Spec {
         program: "sh".into(),
         arguments: ["-c", script, mark].map(Into::into).to_vec(),
@@ -67,7 +67,7 @@ fn child(script: &str, mark: &str) -> Member {
 }
 
 /// The server of a few lines of shell, which keeps nothing of what it hears.
-fn shell() -> String {
+pub(super) fn shell() -> String {
     let keeps = r#"echo "$line" >> "$HOME/heard""#;
     assert!(crate::cli::SERVER.contains(keeps));
     crate::cli::SERVER.replace(keeps, ":")
