@@ -160,7 +160,10 @@ async fn a_timeout_leads_to_a_probe_and_a_restart() {
     let fleet = fleet(vec![member("s", &server)]);
     fleet.listed(2).await;
     let failed = fleet.call("s__hang").await.expect_err("it hangs");
-    assert!(matches!(failed.error, ProviderError::TimedOut { limit } if limit == secs(30)), "{failed:?}");
+    assert!(
+        matches!(failed.error, ProviderError::TimedOut { limit, sent: true } if limit == secs(30)),
+        "{failed:?}"
+    );
     while !(server.heard("ping") && server.heard("notifications/cancelled")) {
         tokio::task::yield_now().await;
     }

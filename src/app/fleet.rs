@@ -24,7 +24,7 @@ use crate::domain::queue::Bounds;
 use crate::fleet::bus::Bus;
 use crate::fleet::credentials::Credentials;
 use crate::fleet::oauth::Absent;
-use crate::fleet::roster::{Common, Fleet, Lives, Member, Plan, Registry, Start, Terms, ToolSettings};
+use crate::fleet::roster::{Common, Fleet, Kept, Lives, Member, Plan, Registry, Start, Terms, ToolSettings};
 use crate::mcp::request::Client;
 use crate::serve::Front;
 use crate::store::{LedgerChronicle, Store};
@@ -113,7 +113,8 @@ impl Yard {
                 Err(absent) => {
                     // What ran goes on as it was: a mistake in the file ends nothing.
                     if absent.state == BROKEN {
-                        plan.kept.push(server.slug.as_str().into());
+                        let (slug, after) = (server.slug.as_str().into(), plan.members.len());
+                        plan.kept.push(Kept { slug, after });
                     }
                     plan.absent.push(absent);
                 }

@@ -96,11 +96,11 @@ impl Reloader {
         (watched.clone(), watch_files(watched, self.every, stop.clone()))
     }
 
-    /// Whether the files are no longer those that were read.
+    /// Whether what is read now is no longer what counts.
     async fn differs(&self) -> bool {
         let load = Arc::clone(&self.load);
         let read = tokio::task::spawn_blocking(move || load()).await;
-        matches!(read, Ok(Ok(loaded)) if loaded.files != self.current().files)
+        matches!(read, Ok(Ok(loaded)) if differs(&self.current(), &loaded))
     }
 
     /// Reads it again. A bad one is told of, and changes nothing.
@@ -143,6 +143,12 @@ impl Reloader {
     }
 }
 
+/// Whether one says something else than the other: by its files, or by what its servers have from elsewhere, such as
+/// an `envFile` or the trust of a person.
+fn differs(before: &Loaded, after: &Loaded) -> bool {
+    before.files != after.files || before.config.servers != after.config.servers
+}
+
 /// A file that counts by its place alone, and was not there before. What is not there cannot be put out of a server's reach,
 /// so a server may have made it, to have something started without its sandbox.
 fn appeared(before: &Loaded, after: &Loaded) -> Option<String> {
@@ -182,4 +188,44 @@ fn needs_a_restart(before: &Loaded, after: &Loaded) -> Vec<String> {
     let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
     let keys: std::collections::BTreeSet<&String> = keys.collect();
     keys.into_iter().map(|key| format!("`{key}`")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::config::{Flags, TrustedFile, load};
+    use crate::domain::merkle::Hash;
+
+    use super::*;
+
+    /// PR-2: what changed between the first reading and the watching is found by reading once more, also where no
+    /// configuration file did: an `envFile`, or that a person trusts a file. Only the files themselves used to count.
+    #[test]
+    fn what_changed_before_it_was_watched_is_found() {
+        let disk = tempfile::tempdir().expect("a temporary directory");
+        let (home, work) = (disk.path().join("home"), disk.path().join("work"));
+        fs::create_dir_all(&work).expect("a folder");
+        fs::create_dir_all(home.join(".config/colibri")).expect("a folder");
+        let own = r#"{"mcpServers":{"a":{"command":"sh","envFile":"a.env"}}}"#;
+        fs::write(home.join(".config/colibri/colibri.json"), own).expect("a file");
+        fs::write(home.join(".config/colibri/a.env"), "TOKEN=one").expect("a file");
+        let found = work.join("colibri.json");
+        fs::write(&found, r#"{"mcpServers":{"b":{"command":"sh"}}}"#).expect("a file");
+        let read = || load(&Flags::default(), &BTreeMap::new(), &work, Some(&home)).expect("it can be read");
+        let before = read();
+        assert!(!differs(&before, &read()), "the same is the same");
+        fs::write(home.join(".config/colibri/a.env"), "TOKEN=two").expect("a file");
+        let other_secret = read();
+        assert!(differs(&before, &other_secret), "what is in an `envFile`");
+        let place = fs::canonicalize(&found).expect("it is there");
+        let digest =
+            other_secret.files.iter().find(|looked| looked.path == found).and_then(|looked| looked.digest);
+        let digest: Hash = digest.expect("it was read");
+        let record = other_secret.trust.as_ref().expect("there is a home");
+        record.add(TrustedFile { path: place, digest }).expect("it can be written");
+        let trusted = read();
+        assert!(differs(&other_secret, &trusted), "that a file is trusted");
+        assert!(!differs(&trusted, &read()));
+    }
 }

@@ -140,7 +140,7 @@ async fn once(bridge: &Bridge, server: &str, tool: &str, json: &str) -> Result<T
     match answer {
         Ok(result) => Ok(TextOutcome::answered(called, &String::from_utf8_lossy(&result))),
         Err(BridgeError { source: Cause::TimedOut(limit), .. }) => {
-            Ok(TextOutcome::failed(called, &ProviderError::TimedOut { limit }))
+            Ok(TextOutcome::failed(called, &ProviderError::TimedOut { limit, sent: true }))
         }
         Err(error) => Err(error),
     }

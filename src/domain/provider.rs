@@ -83,10 +83,12 @@ pub enum ProviderError {
         age: Option<Duration>,
     },
     /// The deadline passed.
-    #[error("no answer within {} ms", .limit.as_millis())]
+    #[error("no answer within {} ms{}", .limit.as_millis(), if *.sent { "" } else { ": it waited until then and was not sent" })]
     TimedOut {
         /// The deadline, counted from the call's arrival or its last sign of progress.
         limit: Duration,
+        /// Whether the request may have reached the server.
+        sent: bool,
     },
     /// The server's process ended during the call.
     #[error("its process ended: {how}")]
@@ -263,7 +265,9 @@ impl ProviderError {
                 let executed = if sent { Unknown } else { No };
                 told(code::UNAVAILABLE, true, executed, Some(reason.name()), Outcome::Error)
             }
-            Self::TimedOut { .. } => told(code::TIMEOUT, true, Unknown, None, Outcome::Timeout),
+            Self::TimedOut { sent, .. } => {
+                told(code::TIMEOUT, true, if *sent { Unknown } else { No }, None, Outcome::Timeout)
+            }
             Self::Crashed { limit, .. } => {
                 told(code::CRASHED, true, Unknown, limit.map(Limit::name), Outcome::Error)
             }

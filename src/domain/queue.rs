@@ -1,4 +1,5 @@
-//! Who may run and who waits: first come, first served, within bounds.
+//! Who may run and who waits: first come, first served, within bounds. Who waits is served in the order in which it
+//! arrived at colibri, in whatever order it got here; a free place is anybody's.
 //!
 //! Owns: the decisions of one named queue. Whoever owns the queue wakes callers as it says.
 //! Must not know: clocks, tasks, what the calls do.
@@ -27,11 +28,14 @@ pub type Id = u64;
 pub struct Queue {
     bounds: Bounds,
     /// Those inside, with the ticket of those that wait.
-    inside: HashMap<Id, Option<u64>>,
-    /// By ticket, so that the first is the one that has waited longest.
-    waiting: BTreeMap<u64, (Id, Moment)>,
-    next_ticket: u64,
+    inside: HashMap<Id, Option<Ticket>>,
+    /// By ticket, so that the first is the one that arrived first; since when each waits.
+    waiting: BTreeMap<Ticket, (Id, Moment)>,
+    next_number: u64,
 }
+
+/// When its call arrived, and a number of our own for those that arrived at once.
+type Ticket = (Duration, u64);
 
 /// What a caller that arrives is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,30 +65,30 @@ pub struct Turn {
 impl Queue {
     /// An empty queue.
     pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, inside: HashMap::new(), waiting: BTreeMap::new(), next_ticket: 0 }
+        Self { bounds, inside: HashMap::new(), waiting: BTreeMap::new(), next_number: 0 }
     }
 
-    /// A caller arrives.
-    pub fn arrive(&mut self, id: Id, now: Moment) -> Arrival {
+    /// A caller gets here, whose call arrived then.
+    pub fn arrive(&mut self, id: Id, arrived: Moment, now: Moment) -> Arrival {
         assert!(!self.inside.contains_key(&id), "a caller arrives once");
         // Nobody overtakes: a free place belongs to whoever waits.
         if self.waiting.is_empty() && self.running() < self.concurrent() {
             self.inside.insert(id, None);
             return Arrival::Start;
         }
-        let place = self.waiting.len();
-        if place >= self.bounds.max_waiting {
+        if self.waiting.len() >= self.bounds.max_waiting {
             return Arrival::Full;
         }
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let ticket = (arrived.since_boot, self.next_number);
+        self.next_number += 1;
+        let place = self.waiting.range(..ticket).count();
         self.inside.insert(id, Some(ticket));
         self.waiting.insert(ticket, (id, now));
         Arrival::Wait { place, until: now.after(self.bounds.max_wait) }
     }
 
     /// A caller leaves: it is done, or gave up, running or waiting. Leaving twice is leaving once. If that
-    /// frees a place, whoever waited longest has it, and is told.
+    /// frees a place, whoever is first in line has it, and is told.
     #[must_use = "whoever is named here must be woken"]
     pub fn leave(&mut self, id: Id, now: Moment) -> Option<Turn> {
         if let Some(ticket) = self.inside.remove(&id)? {
@@ -112,7 +116,7 @@ impl Queue {
 
     /// How long the one that has waited longest has waited.
     pub fn longest_wait(&self, now: Moment) -> Duration {
-        self.waiting.values().next().map_or(Duration::ZERO, |(_, since)| now.since(*since))
+        self.waiting.values().map(|(_, since)| now.since(*since)).max().unwrap_or_default()
     }
 
     fn next_turn(&mut self, now: Moment) -> Option<Turn> {
@@ -153,10 +157,10 @@ mod tests {
     #[test]
     fn callers_come_and_go() {
         let mut queue = queue(1, 2);
-        assert_eq!(queue.arrive(1, at(0)), Arrival::Start);
-        assert_eq!(queue.arrive(2, at(10)), Arrival::Wait { place: 0, until: at(110) });
-        assert_eq!(queue.arrive(3, at(20)), Arrival::Wait { place: 1, until: at(120) });
-        assert_eq!(queue.arrive(4, at(20)), Arrival::Full);
+        assert_eq!(queue.arrive(1, at(0), at(0)), Arrival::Start);
+        assert_eq!(queue.arrive(2, at(10), at(10)), Arrival::Wait { place: 0, until: at(110) });
+        assert_eq!(queue.arrive(3, at(20), at(20)), Arrival::Wait { place: 1, until: at(120) });
+        assert_eq!(queue.arrive(4, at(20), at(20)), Arrival::Full);
         assert_eq!((queue.running(), queue.depth()), (1, 2));
         assert_eq!(queue.longest_wait(at(30)), Duration::from_millis(20));
         assert_eq!(queue.leave(2, at(30)), None); // It gave up.
@@ -168,12 +172,25 @@ mod tests {
         assert_eq!(queue.running(), 0);
     }
 
+    /// PR-10: whoever waits is served in the order of arrival, though another got to the queue before it.
+    #[test]
+    fn the_order_of_arrival_counts() {
+        let mut queue = queue(1, 9);
+        let _ = queue.arrive(1, at(0), at(0));
+        assert_eq!(queue.arrive(3, at(7), at(10)), Arrival::Wait { place: 0, until: at(110) });
+        assert_eq!(queue.arrive(2, at(5), at(12)), Arrival::Wait { place: 0, until: at(112) });
+        assert_eq!(queue.arrive(4, at(7), at(12)), Arrival::Wait { place: 2, until: at(112) });
+        assert_eq!(queue.longest_wait(at(20)), Duration::from_millis(10));
+        let next = [1, 2, 3].map(|id| queue.leave(id, at(20)).map(|turn| turn.id));
+        assert_eq!(next, [Some(2), Some(3), Some(4)]);
+    }
+
     /// PR-10: more room wakes those who wait; less sends nobody away.
     #[test]
     fn a_queue_can_grow_and_shrink() {
         let mut queue = queue(1, 9);
         for id in 1..=4 {
-            let _ = queue.arrive(id, at(0));
+            let _ = queue.arrive(id, at(0), at(0));
         }
         let bounds = |concurrent| Bounds { concurrent, max_waiting: 0, max_wait: Duration::from_millis(100) };
         assert_eq!(queue.resize(bounds(3), at(5)), [turn(2, 5), turn(3, 5)]);
@@ -181,21 +198,22 @@ mod tests {
         assert_eq!((queue.running(), queue.depth()), (3, 1));
         assert_eq!((queue.leave(1, at(7)), queue.leave(2, at(7))), (None, None));
         assert_eq!(queue.leave(3, at(7)), Some(turn(4, 7)), "at least one runs");
-        assert_eq!(queue.arrive(5, at(8)), Arrival::Full);
+        assert_eq!(queue.arrive(5, at(8), at(8)), Arrival::Full);
     }
 
     /// The same queue, as plain as it can be.
     #[derive(Default)]
     struct Naive {
         running: Vec<Id>,
-        waiting: Vec<(Id, u64)>,
+        /// Who, when its call arrived, and since when it waits.
+        waiting: Vec<(Id, u64, u64)>,
     }
 
     impl Naive {
         fn fill(&mut self, concurrent: usize, now: u64) -> Vec<Turn> {
             let mut turns = Vec::new();
             while self.running.len() < concurrent && !self.waiting.is_empty() {
-                let (id, since) = self.waiting.remove(0);
+                let (id, _, since) = self.waiting.remove(0);
                 self.running.push(id);
                 turns.push(turn(id, now - since));
             }
@@ -206,28 +224,30 @@ mod tests {
     proptest! {
         /// PR-10: whatever callers do, the queue does what the plain one does.
         #[test]
-        fn the_queue_agrees_with_the_obvious(steps in prop::collection::vec((0..12_u64, 0..40_u64, 0..9_u8), 0..200), concurrent in 1..4_usize, max_waiting in 0..5_usize) {
+        fn the_queue_agrees_with_the_obvious(steps in prop::collection::vec((0..12_u64, 0..40_u64, 0..60_u64, 0..9_u8), 0..200), concurrent in 1..4_usize, max_waiting in 0..5_usize) {
             let (mut queue, mut naive) = (queue(concurrent, max_waiting), Naive::default());
             let (mut now, mut concurrent) = (0, concurrent);
-            for (id, passed, kind) in steps {
+            for (id, passed, ago, kind) in steps {
                 now += passed;
-                let inside = naive.running.contains(&id) || naive.waiting.iter().any(|(other, _)| *other == id);
+                let inside = naive.running.contains(&id) || naive.waiting.iter().any(|(other, ..)| *other == id);
                 match kind {
                     0..=4 if !inside => {
+                        let arrived = now.saturating_sub(ago);
                         let expected = if naive.waiting.is_empty() && naive.running.len() < concurrent {
                             naive.running.push(id);
                             Arrival::Start
                         } else if naive.waiting.len() < max_waiting {
-                            naive.waiting.push((id, now));
-                            Arrival::Wait { place: naive.waiting.len() - 1, until: at(now + 100) }
+                            let place = naive.waiting.iter().filter(|(_, other, _)| *other <= arrived).count();
+                            naive.waiting.insert(place, (id, arrived, now));
+                            Arrival::Wait { place, until: at(now + 100) }
                         } else {
                             Arrival::Full
                         };
-                        prop_assert_eq!(queue.arrive(id, at(now)), expected);
+                        prop_assert_eq!(queue.arrive(id, at(arrived), at(now)), expected);
                     }
                     0..=7 => {
                         naive.running.retain(|other| *other != id);
-                        naive.waiting.retain(|(other, _)| *other != id);
+                        naive.waiting.retain(|(other, ..)| *other != id);
                         let turns = naive.fill(concurrent, now);
                         prop_assert!(turns.len() <= 1);
                         prop_assert_eq!(queue.leave(id, at(now)), turns.first().copied());

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((told.ok, told.text.as_str()), (false, "no such file"));
         assert_eq!((told.bytes_in, told.bytes_out, told.raw.as_deref()), (5, raw.len(), Some(raw)));
         assert_eq!((told.server.as_str(), told.tool.as_str(), told.latency.as_millis()), ("fs", "read", 12));
-        let late = ProviderError::TimedOut { limit: Duration::from_secs(30) };
+        let late = ProviderError::TimedOut { limit: Duration::from_secs(30), sent: true };
         let told = TextOutcome::failed(called(), &late);
         assert_eq!((told.ok, told.text.as_str()), (false, "(tool failed: timeout)"));
         assert_eq!((told.bytes_out, told.raw), (0, None));

@@ -186,8 +186,8 @@ pub(super) struct Compiler {
     reserved: Vec<Arc<str>>,
     /// By server: what its entries were made of, and the entries.
     made: HashMap<Arc<str>, Made>,
-    /// Whether one was ever made.
-    begun: bool,
+    /// The servers of the last one, in their order; nothing if none was ever made.
+    order: Option<Vec<Arc<str>>>,
 }
 
 struct Made {
@@ -205,17 +205,18 @@ impl Made {
 
 impl Compiler {
     pub(super) fn new(naming: Naming, name_chars_max: usize, reserved: Vec<Arc<str>>) -> Self {
-        Self { naming, name_chars_max, reserved, made: HashMap::new(), begun: false }
+        Self { naming, name_chars_max, reserved, made: HashMap::new(), order: None }
     }
 
     /// The catalog of these servers, in the order of the configuration; nothing if it would be the one before.
     pub(super) fn compile(&mut self, sources: &[Source<'_>]) -> Option<Catalog> {
         let is_made =
             |source: &Source<'_>| self.made.get(&source.ship.slug).is_some_and(|made| made.is_of(source));
-        if self.begun && self.made.len() == sources.len() && sources.iter().all(is_made) {
+        let order = sources.iter().map(|source| Arc::clone(&source.ship.slug)).collect();
+        if self.order.as_ref() == Some(&order) && sources.iter().all(is_made) {
             return None;
         }
-        self.begun = true;
+        self.order = Some(order);
         let mut names = Names::new(self.naming, self.name_chars_max);
         for name in &self.reserved {
             names.reserve(name);

@@ -37,6 +37,14 @@ struct Shared {
     next_id: AtomicU64,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Nobody is left who could be answered: what the server asked is not asked any more. A link that is closed
+        // has said so before.
+        self.inbox.ended(&Cause::Closed);
+    }
+}
+
 /// How a request is made.
 #[derive(Clone, Debug, Default)]
 pub struct Ask<'a> {

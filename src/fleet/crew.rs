@@ -21,7 +21,7 @@ use super::session::Session;
 use super::sessions::Sessions;
 use super::ship::{Calling, Failed, Ship, What};
 use super::supervisor::{Hold, Live, Status, Supervised, Surroundings};
-use super::terms::{Apart, Bounds, Lending, Lives};
+use super::terms::{Apart, Lending, Lives};
 
 /// Who serves calls.
 pub(super) enum Crew {
@@ -64,9 +64,8 @@ impl Crew {
             Lives::Used => Self::Own,
             Lives::Session(recipe) => Self::Sessions(Sessions::new(recipe, scout, around)),
             Lives::Call(Lending { bounds, recipe, apart }) => {
-                let on_demand = Bounds { size: 0, ..bounds };
                 let apart = apart.into_iter().map(|Apart { tools, recipe }| {
-                    (tools, Pool::start(&recipe, on_demand, scout, &around.logger))
+                    (tools, Pool::apart(&recipe, bounds, scout, &around.logger))
                 });
                 let apart = apart.collect();
                 Self::Pools(Pools { usual: Pool::start(&recipe, bounds, scout, &around.logger), apart })
@@ -78,6 +77,15 @@ impl Crew {
     pub(super) fn left(&self, session: SessionId) {
         if let Self::Sessions(sessions) = self {
             sessions.left(session);
+        }
+    }
+
+    /// Ends what it has beside the supervised connection and would outlast it, for now.
+    pub(super) async fn rest(&self) {
+        match self {
+            Self::Sessions(sessions) => sessions.rest().await,
+            // What waits in a pool goes when its scout rests.
+            Self::Joined | Self::Own | Self::Pools(_) => {}
         }
     }
 

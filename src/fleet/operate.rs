@@ -91,18 +91,23 @@ impl Fleet {
         if ship.off.swap(true, Ordering::Relaxed) {
             return Ok(ship.report());
         }
+        ship.supervised.turned_off();
         let from = ship.status().borrow().state.status();
         self.turned(&ship, from, "off");
         self.spawn(put_to_rest(Arc::clone(&ship)));
         Ok(ship.report())
     }
 
-    /// Turns a server on again; one that starts with colibri is started, and waited for a moment.
+    /// Turns a server on again; one that starts with colibri, or had given up, is started, and waited for a moment.
     pub async fn enable(&self, server: &str) -> Result<ServerReport, String> {
         let ship = self.named(server)?;
         if ship.off.swap(false, Ordering::Relaxed) {
-            let to = ship.status().borrow().state.status();
-            self.turned(&ship, "off", to);
+            ship.supervised.turned_on();
+            let before = Arc::clone(&ship.status().borrow());
+            self.turned(&ship, "off", before.state.status());
+            if before.has_given_up() {
+                return self.restart(server, "a person turned it on").await;
+            }
             if ship.terms.start == Start::Eager {
                 ship.supervised.want().await;
                 let _ = timeout(SETTLE_WAIT, ship.status().wait_for(has_come_out)).await;
@@ -272,7 +277,11 @@ async fn put_to_rest(ship: Arc<Ship>) {
         }
     };
     let _ = timeout_at(until, drained).await;
-    if ship.is_off() && !ship.supervised.is_shared() {
+    if !ship.is_off() {
+        return;
+    }
+    ship.crew.rest().await;
+    if ship.supervised.is_off() {
         ship.supervised.rest().await;
     }
 }

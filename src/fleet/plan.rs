@@ -20,12 +20,22 @@ use super::terms::Member;
 pub struct Plan {
     /// The servers, in the order of the configuration.
     pub members: Vec<Member>,
-    /// Slugs of servers that stay as they are, if they are there: their new entries cannot be used.
-    pub kept: Vec<Arc<str>>,
+    /// Servers that stay as they are, if they are there: their new entries cannot be used. In the order of the
+    /// configuration too.
+    pub kept: Vec<Kept>,
     /// Servers that are configured and not used, as people should see them.
     pub absent: Vec<ServerFacts>,
     /// The bounds of the queues, by name.
     pub queues: BTreeMap<Arc<str>, Bounds>,
+}
+
+/// A server that stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Which.
+    pub slug: Arc<str>,
+    /// How many members stand before it.
+    pub after: usize,
 }
 
 /// What a new plan changed, by the names of the servers.

@@ -40,6 +40,8 @@ pub(super) struct Pool {
 struct Inner {
     settings: Settings,
     bounds: Bounds,
+    /// Whether its connections are started in another way than the scout's, so that its trouble is its own.
+    is_apart: bool,
     scout: Supervised,
     logger: Logger,
     shelf: Mutex<Shelf<Instance, Answer>>,
@@ -87,10 +89,21 @@ type Starts = FuturesUnordered<Pin<Box<dyn Future<Output = Result<Instance, Caus
 impl Pool {
     /// Begins to fill, as soon as the scout serves.
     pub(super) fn start(recipe: &Recipe, bounds: Bounds, scout: &Supervised, logger: &Logger) -> Self {
+        Self::begin(recipe, bounds, false, scout, logger)
+    }
+
+    /// The same, of connections that nobody waits for in advance, under limits that are not the scout's: what befalls
+    /// them says nothing about the server as a whole.
+    pub(super) fn apart(recipe: &Recipe, bounds: Bounds, scout: &Supervised, logger: &Logger) -> Self {
+        Self::begin(recipe, Bounds { size: 0, ..bounds }, true, scout, logger)
+    }
+
+    fn begin(recipe: &Recipe, bounds: Bounds, is_apart: bool, scout: &Supervised, logger: &Logger) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let inner = Arc::new(Inner {
             settings: recipe(),
             bounds,
+            is_apart,
             scout: scout.clone(),
             logger: logger.clone(),
             shelf: Mutex::default(),
@@ -252,8 +265,12 @@ impl Inner {
         stock.has_trouble(Arc::clone(&why), Instant::now(), delay);
         let gives_up = lasts(cause) || !restart.allows(attempt);
         let callers = if gives_up { std::mem::take(&mut stock.callers) } else { VecDeque::new() };
+        if gives_up && self.is_apart {
+            // Until the scout is connected anew: by a person, or since the configuration has changed.
+            stock.give_up();
+        }
         drop(stock);
-        if gives_up {
+        if gives_up && !self.is_apart {
             // The scout meets the same, and says how the server is; until it serves again nobody is started.
             self.scout.distrust(self.scout.status().borrow().state.generation);
         }
@@ -280,7 +297,7 @@ async fn keep(pool: Arc<Inner>) {
         let now = status.borrow_and_update().state.generation;
         if std::mem::replace(&mut generation, now) != now {
             // Another connection of the scout: what failed before may go better.
-            pool.shelf().forget_trouble();
+            pool.shelf().begin_anew();
         }
         pool.tidy(&mut starts);
         tokio::select! {

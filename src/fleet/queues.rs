@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::clock::Clock;
+use crate::domain::clock::{Clock, Moment};
 use crate::domain::provider::{Canceller, Crowded, ProviderError};
 use crate::domain::queue::{Arrival, Bounds, Id, Queue};
 
@@ -73,11 +73,12 @@ impl Queues {
         }
     }
 
-    /// A place in a queue, when there is one: at once, or after waiting as long as the queue and the
-    /// caller allow. A queue that is not configured has no bounds.
+    /// A place in a queue for a call that arrived then, when there is one: at once, or after waiting as long as
+    /// the queue and the caller allow. A queue that is not configured has no bounds.
     pub(super) async fn enter(
         &self,
         queue: &str,
+        arrived: Moment,
         patience: Duration,
         cancel: &CancellationToken,
     ) -> Result<Option<Pass>, ProviderError> {
@@ -87,7 +88,7 @@ impl Queues {
             let mut state = line.state();
             let id = state.next;
             state.next += 1;
-            let arrival = state.queue.arrive(id, now);
+            let arrival = state.queue.arrive(id, arrived, now);
             let pass = Pass { line: Arc::clone(&line), clock: Arc::clone(&self.clock), id };
             match arrival {
                 Arrival::Start => return Ok(Some(pass)),
@@ -109,7 +110,7 @@ impl Queues {
         match waited {
             None => Err(ProviderError::Cancelled { by: Canceller::Client, queued: true }),
             Some(Ok(Ok(()))) => Ok(Some(pass)),
-            Some(_) if patience <= longest => Err(ProviderError::TimedOut { limit: patience }),
+            Some(_) if patience <= longest => Err(ProviderError::TimedOut { limit: patience, sent: false }),
             Some(_) => Err(crowded(&line, Crowded::Waited)),
         }
     }

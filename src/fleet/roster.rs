@@ -37,7 +37,7 @@ use super::scribe::Scribe;
 use super::supervisor::{Clients, Status, Supervised, Surroundings};
 use super::tally::Tally;
 
-pub use super::plan::{Plan, Registry, Summary};
+pub use super::plan::{Kept, Plan, Registry, Summary};
 pub use super::ship::{Calling, Failed, Rounds, What};
 pub use super::terms::{Apart, Bounds as PoolBounds, Lending, Lives, Member, Start, Terms, ToolSettings};
 
@@ -221,11 +221,18 @@ impl Fleet {
     }
 
     /// The new list of ships; gives those that are no longer in it.
-    fn settle(&self, members: Vec<Member>, kept: &[Arc<str>], absent: Vec<ServerFacts>) -> Changed {
+    fn settle(&self, members: Vec<Member>, kept: &[Kept], absent: Vec<ServerFacts>) -> Changed {
         let before = Arc::clone(&self.0.ships.borrow());
         let (mut list, mut eager) = (Vec::new(), Vec::new());
         let mut summary = Summary::default();
-        for member in members {
+        // What keeps its entry of before keeps its place too: who comes first has the name.
+        let kept_at = |place: usize| {
+            let here = kept.iter().filter(move |kept| kept.after == place);
+            here.filter_map(|kept| before.get(&kept.slug).cloned())
+        };
+        let places = members.len();
+        for (place, member) in members.into_iter().enumerate() {
+            list.extend(kept_at(place));
             let same = before
                 .list
                 .iter()
@@ -241,7 +248,7 @@ impl Fleet {
             }
             list.push(ship);
         }
-        list.extend(kept.iter().filter_map(|slug| before.get(slug).cloned()));
+        list.extend(kept_at(places));
         summary.unchanged = list.len() - summary.added.len() - summary.changed.len();
         let stays = |ship: &Arc<Ship>| list.iter().any(|other| Arc::ptr_eq(ship, other));
         let gone: Vec<Arc<Ship>> = before.list.iter().filter(|ship| !stays(ship)).cloned().collect();

@@ -114,6 +114,12 @@ impl Sessions {
         }
     }
 
+    /// Ends them all but the scout, for now: the next call of a session begins anew.
+    pub(super) async fn rest(&self) {
+        let own = std::mem::take(&mut self.kept().own);
+        join_all(own.values().map(Supervised::close)).await;
+    }
+
     /// Ends them all but the scout; returns when nothing of them is left.
     pub(super) async fn close(&self) {
         let own = {

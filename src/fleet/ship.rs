@@ -203,12 +203,10 @@ impl Ship {
     ) -> Result<Option<Pass>, Failed> {
         let queue = settings.queue.as_ref().unwrap_or(&self.terms.queue);
         let left = deadline.left(self.clock.now());
-        let entered = self.queues.enter(queue, left, &calling.cancel).await;
+        let entered = self.queues.enter(queue, calling.arrived, left, &calling.cancel).await;
         entered.map_err(|error| match error {
             // The caller knows one deadline, not what was left of it.
-            ProviderError::TimedOut { .. } => {
-                self.for_good(ProviderError::TimedOut { limit: deadline.limit() })
-            }
+            ProviderError::TimedOut { .. } => self.too_late(deadline),
             ProviderError::Cancelled { .. } => self.cancelled(true),
             error => self.for_good(error),
         })
@@ -223,6 +221,9 @@ impl Ship {
             && self.status().borrow().offered.is_withheld(&tool.tool)
         {
             return Err(self.for_good(ProviderError::PolicyDenied(Rule::Pin)));
+        }
+        if deadline.left(self.clock.now()).is_zero() {
+            return Err(self.too_late(deadline));
         }
         let longest = self.terms.max_total_timeout;
         let (notices, mut said) = match &calling.notices {
@@ -389,7 +390,7 @@ impl Ship {
                 relayed = Some(Bytes::from(raw));
                 ProviderError::ExecuteFailed { code, message: self.masks.text(&message).into() }
             }
-            Cause::TimedOut(limit) => ProviderError::TimedOut { limit },
+            Cause::TimedOut(limit) => ProviderError::TimedOut { limit, sent: true },
             Cause::Gone(how) if self.is_child() => {
                 let connection = hand.session().connection();
                 let last_words = connection.last_words().unwrap_or_default();
@@ -416,6 +417,11 @@ impl Ship {
         Failed { server: Arc::clone(&self.name), error, relayed: None, may_go_better: false }
     }
 
+    /// A call whose time was over before it was sent.
+    fn too_late(&self, deadline: &Deadline) -> Failed {
+        self.for_good(ProviderError::TimedOut { limit: deadline.limit(), sent: false })
+    }
+
     /// A call that its client, or colibri's end, took back.
     fn cancelled(&self, queued: bool) -> Failed {
         self.for_good(ProviderError::Cancelled { by: self.canceller(), queued })
@@ -440,7 +446,9 @@ impl Ship {
 
     /// Ends it for good, for this fleet; returns when nothing of it is left.
     pub(super) async fn end(&self) {
-        tokio::join!(self.supervised.leave(), self.crew.close());
+        // What was turned off is turned off no more, however often it is ended.
+        let was_off = self.off.swap(false, Ordering::AcqRel);
+        tokio::join!(self.supervised.leave(was_off), self.crew.close());
     }
 
     /// A call that got no connection, and may get one a little later.

@@ -174,8 +174,9 @@ struct Handle {
     /// Told when what it offers is to be read again.
     stale: Arc<Notify>,
     logbook: Logbook,
-    /// How many members of fleets it serves.
+    /// How many members of fleets it serves, and how many of these are turned off.
     members: AtomicUsize,
+    off: AtomicUsize,
     /// The last connection that no call may use any more.
     spoilt: AtomicU64,
 }
@@ -235,7 +236,7 @@ impl Supervised {
             Arc::clone(&usage),
         );
         tokio::spawn(supervisor.run());
-        let (members, spoilt) = (AtomicUsize::new(1), AtomicU64::new(0));
+        let (members, off, spoilt) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         Self(Arc::new(Handle {
             slug,
             face,
@@ -246,6 +247,7 @@ impl Supervised {
             stale,
             logbook,
             members,
+            off,
             spoilt,
         }))
     }
@@ -315,11 +317,31 @@ impl Supervised {
         joined.ok().map(|_| self.clone())
     }
 
-    /// A member uses it no more; the last one ends it.
-    pub(super) async fn leave(&self) {
+    /// A member uses it no more; the last one ends it, and the last that was not turned off lets it rest.
+    pub(super) async fn leave(&self, was_off: bool) {
+        if was_off {
+            self.turned_on();
+        }
         if self.0.members.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.close().await;
+        } else if self.is_off() {
+            self.rest().await;
         }
+    }
+
+    /// One of its members is turned off.
+    pub(super) fn turned_off(&self) {
+        self.0.off.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One of its members is no longer turned off.
+    pub(super) fn turned_on(&self) {
+        self.0.off.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether all its members are turned off.
+    pub(super) fn is_off(&self) -> bool {
+        self.0.off.load(Ordering::Acquire) >= self.0.members.load(Ordering::Acquire)
     }
 
     /// Whether it has ended, or is about to: nobody can join it.
@@ -330,11 +352,6 @@ impl Supervised {
     /// How many of its questions wait for a person; changes can be waited for.
     pub(super) fn asking(&self) -> watch::Receiver<usize> {
         self.0.asking.clone()
-    }
-
-    /// Whether several members use it.
-    pub(super) fn is_shared(&self) -> bool {
-        self.0.members.load(Ordering::Acquire) > 1
     }
 
     /// What was said by it and about it.

@@ -43,7 +43,7 @@ use super::refused;
 use super::support::{Opens, Scripted, fleet, identity, member, planned, secs, until};
 
 /// Waits on the real clock, with an end.
-async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < secs(20), "{what} has not come true");
@@ -52,7 +52,7 @@ async fn eventually(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// A member behind which a shell runs this.
-fn child(script: &str, mark: &str) -> Member {
+pub(super) fn child(script: &str, mark: &str) -> Member {
     let spec = Spec {
         program: "sh".into(),
         arguments: ["-c", script, mark].map(Into::into).to_vec(),
@@ -67,7 +67,7 @@ fn child(script: &str, mark: &str) -> Member {
 }
 
 /// The server of a few lines of shell, which keeps nothing of what it hears.
-fn shell() -> String {
+pub(super) fn shell() -> String {
     let keeps = r#"echo "$line" >> "$HOME/heard""#;
     assert!(crate::cli::SERVER.contains(keeps));
     crate::cli::SERVER.replace(keeps, ":")
@@ -218,7 +218,7 @@ async fn one_deadline_one_cancel_one_probe() {
     fleet.listed(1).await;
     let begun = Instant::now();
     let failed = fleet.call("s__hang").await.expect_err("nobody answers");
-    assert!(matches!(failed.error, ProviderError::TimedOut { limit } if limit.as_millis() == 1234));
+    assert!(matches!(failed.error, ProviderError::TimedOut { limit, .. } if limit.as_millis() == 1234));
     assert_eq!(begun.elapsed(), Duration::from_millis(1234));
     sleep_until(begun + secs(600)).await;
     let heard = ["notifications/cancelled", "ping"].map(|method| server.heard_at(method).len());

@@ -1,11 +1,12 @@
 //! A fleet that changes while it runs: who stays, who goes, who joins whom, and who rests.
 
+use colibri::domain::offer::Kind;
 use colibri::domain::provider::Executed;
 use colibri::fleet::error::Cause;
-use colibri::fleet::roster::{Found, Plan, Start, Summary};
+use colibri::fleet::roster::{Found, Kept, Plan, Registry, Start, Summary};
 use tokio::time::Instant;
 
-use super::support::{Opens, Scripted, fleet, identity, member, planned, secs, until};
+use super::support::{Opens, Scripted, fleet, identity, joining, member, planned, secs, until};
 
 fn plan(members: Vec<colibri::fleet::roster::Member>) -> Plan {
     Plan { members, ..Plan::default() }
@@ -52,9 +53,57 @@ async fn a_broken_entry_ends_nothing() {
     let server = Scripted::new(&["a"]);
     let fleet = fleet(vec![member("s", &server)]);
     fleet.listed(1).await;
-    fleet.fleet.change(Plan { kept: vec!["s".into(), "stranger".into()], ..Plan::default() }).await;
+    let kept = ["s", "stranger"].map(|slug| Kept { slug: slug.into(), after: 0 }).to_vec();
+    fleet.fleet.change(Plan { kept, ..Plan::default() }).await;
     fleet.call("s__a").await.expect("it goes on");
     assert_eq!((server.opened(), server.is_ended()), (1, false));
+}
+
+/// PR-12, PR-13: the order of the configuration decides who keeps a name and who is listed first; a new order alone is
+/// a new catalog, and a server whose new entry cannot be used keeps its place in it. It used to count only together
+/// with another change, and who was kept came last.
+#[tokio::test(start_paused = true)]
+async fn a_new_order_is_a_new_catalog() {
+    let servers = ["a", "b", "c"].map(|name| (name, Scripted::new(&["t"])));
+    for (name, server) in &servers {
+        let offers = [r#"{"uri":"mem://same","name":"same"}"#.to_owned()];
+        server.with(|menu| {
+            menu.capabilities = serde_json::json!({ "resources": {} });
+            menu.instructions = Some(format!("I am {name}."));
+            menu.resources = offers.to_vec();
+        });
+    }
+    let members = |order: &[usize]| -> Vec<_> {
+        order.iter().map(|place| member(servers[*place].0, &servers[*place].1)).collect()
+    };
+    let fleet = fleet(members(&[0, 1, 2]));
+    fleet.listed(3).await;
+    let order = || {
+        let catalog = fleet.fleet.catalog();
+        let catalog = catalog.borrow();
+        let listed = catalog.entries(Kind::Resources).iter().map(|entry| entry.server.to_string());
+        let (owner, _) = catalog.resource("mem://same").expect("one has it");
+        let told: Vec<usize> = ["a", "b", "c"]
+            .iter()
+            .map(|name| catalog.instructions().find(&format!("I am {name}.")).expect("it is told"))
+            .collect();
+        (listed.collect::<Vec<_>>().concat(), owner.to_string(), told)
+    };
+    let (listed, owner, told) = order();
+    assert!((listed.as_str(), owner.as_str()) == ("abc", "a") && told.is_sorted());
+    let mut changes = fleet.fleet.changes();
+    let before = *changes.borrow_and_update();
+    let summary = fleet.fleet.change(plan(members(&[2, 1, 0]))).await;
+    assert_eq!(summary, Summary { unchanged: 3, ..Summary::default() });
+    changes.changed().await.expect("the fleet is there");
+    assert_eq!(changes.borrow().resources, before.resources + 1, "who lists resources is told");
+    let (listed, owner, told) = order();
+    assert!((listed.as_str(), owner.as_str()) == ("cba", "c") && told.is_sorted_by(|one, two| one > two));
+    // The entry of `c` is broken now; it stays where it was.
+    let kept = vec![Kept { slug: "c".into(), after: 1 }];
+    fleet.fleet.change(Plan { members: members(&[1, 0]), kept, ..Plan::default() }).await;
+    until(|| order().0 == "bca").await;
+    assert!(servers.iter().all(|(_, server)| server.opened() == 1), "nobody was started again");
 }
 
 /// PR-6: two entries with one effective configuration use one connection, and it ends with the last of them;
@@ -84,6 +133,24 @@ async fn the_same_configuration_is_one_connection() {
     fleet.fleet.change(plan(vec![alone("z")])).await;
     until(|| common.is_ended()).await;
     assert_eq!(common.opened(), 1);
+}
+
+/// PR-6: two fleets with one registry use one connection for one configuration, and the last of them ends it.
+#[tokio::test(start_paused = true)]
+async fn a_registry_joins_two_fleets() {
+    let (server, registry) = (Scripted::new(&["a"]), Registry::default());
+    let (one, two) =
+        (joining(vec![member("s", &server)], &registry), joining(vec![member("s", &server)], &registry));
+    for fleet in [&one, &two] {
+        fleet.listed(1).await;
+        fleet.call("s__a").await.expect("it works");
+    }
+    one.fleet.close().await;
+    two.fleet.close().await;
+    assert_eq!((server.opened(), server.is_ended()), (1, true));
+    let again = joining(vec![member("s", &server)], &registry);
+    again.listed(1).await;
+    assert_eq!(server.opened(), 2, "who comes after the end begins anew");
 }
 
 /// PR-6: at zero references a server is closed after `idleClose`, and started again by the next call. One that starts

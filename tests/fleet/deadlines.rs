@@ -40,7 +40,7 @@ async fn call(fleet: &Watched, ago: Duration) -> Result<Bytes, Failed> {
 fn timed_out(outcome: Result<Bytes, Failed>, limit: u64) {
     let failed = outcome.expect_err("nobody answers");
     assert!(
-        matches!(failed.error, ProviderError::TimedOut { limit: told } if told == secs(limit)),
+        matches!(failed.error, ProviderError::TimedOut { limit: told, .. } if told == secs(limit)),
         "{failed:?}"
     );
 }

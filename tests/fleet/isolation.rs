@@ -11,6 +11,7 @@ use std::time::Duration;
 use colibri::domain::face::SessionId;
 use colibri::domain::provider::{Executed, ProviderError};
 use colibri::fleet::roster::{Apart, Lending, Lives, Member, PoolBounds};
+use colibri::fleet::terms::Recipe;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -161,7 +162,7 @@ async fn a_bad_call_touches_no_other() {
     };
     let (hung, (seen, elapsed)) = tokio::join!(slow, others);
     assert!(
-        matches!(hung.expect_err("it hangs").error, ProviderError::TimedOut { limit } if limit == secs(30))
+        matches!(hung.expect_err("it hangs").error, ProviderError::TimedOut { limit, .. } if limit == secs(30))
     );
     assert_eq!((seen, elapsed), ([3, 4], Duration::ZERO));
     assert_eq!(begun.elapsed(), secs(30));
@@ -209,6 +210,43 @@ async fn a_lasting_failure_is_the_servers() {
     fleet.state_is("s", "blocked").await;
     fleet.call("s__who").await.expect_err("it is blocked");
     assert_eq!((crowd.opened(), begun.elapsed()), (1, Duration::ZERO));
+}
+
+/// SB-4, PR-9: tools with limits of their own that cannot be started under them are the trouble of these tools alone:
+/// they say so at once from then on, and nothing is tried before the server is started again. Each of their calls used
+/// to start the scout again, and with it everybody's pool.
+#[tokio::test(start_paused = true)]
+async fn what_is_apart_fails_alone() {
+    for (failure, tries) in [(NO_PROGRAM(), 1), (refused(), 4)] {
+        let (scout, crowd, mut member) = lent(bounds(1, 1));
+        let (others, asked) = (Crowd::default(), BTreeSet::from(["big".to_owned()]));
+        let recipe = others.recipe();
+        // Three more attempts, in a policy that has an end.
+        let bounded: Recipe = Arc::new(move || {
+            let mut settings = recipe();
+            settings.policy.restart.max_attempts = Some(3);
+            settings
+        });
+        if let Lives::Call(lending) = &mut member.terms.lives {
+            lending.apart = vec![Apart { tools: asked, recipe: bounded }];
+        }
+        let fleet = fleet(vec![member]);
+        fleet.listed(TOOLS.len()).await;
+        crowd.settles_at(1).await;
+        for round in 1..=2 {
+            others.plan(vec![Opens::Fail(failure.clone()); tries]);
+            for _ in 0..3 {
+                let failed = fleet.call("s__big").await.expect_err("it cannot be started");
+                assert!(matches!(failed.error, ProviderError::InitFailed(_)), "{failed:?}");
+            }
+            tokio::time::advance(secs(250)).await;
+            assert_eq!(others.opened(), (tries + 1) * round - 1, "all attempts, once");
+            assert_eq!(scout.opened(), round, "the scout is as it was");
+            assert!(fleet.call("s__who").await.is_ok());
+            fleet.fleet.restart("s", "a person asks").await.expect("it is there");
+            assert!(fleet.call("s__big").await.is_ok(), "all is forgotten");
+        }
+    }
 }
 
 /// SB-4, PR-9: while the scout is blocked nothing is started for calls, and they are refused as any other's.

@@ -213,17 +213,25 @@ async fn instructions_are_put_together() {
 
 /// A call path over these servers, and what it puts on record.
 fn path(members: Vec<Member>) -> (Calls, Recorder) {
+    path_of(&fleet(members))
+}
+
+/// The path of calls to a fleet, and what it puts on record.
+pub(super) fn path_of(watched: &Watched) -> (Calls, Recorder) {
     let sink = Recorder::default();
-    let watched = fleet(members);
     let builder = Server::builder().audit_sink(sink.clone()).clock(Arc::clone(&watched.clock));
-    let server = builder.servers(move |_| Some(watched.fleet.clone())).build();
+    let fleet = watched.fleet.clone();
+    let server = builder.servers(move |_| Some(fleet)).build();
     (server.into_calls().expect("sound schemas"), sink)
 }
 
-async fn ask(calls: &Calls, method: &str, params: &Value) -> Reply {
+pub(super) fn caller() -> Caller {
     let principal = Arc::new(Principal { client: "c".to_owned(), user: "u".to_owned() });
-    let caller =
-        Caller { principal, revision: "2025-11-25", session: colibri::domain::face::SessionId::default() };
+    Caller { principal, revision: "2025-11-25", session: colibri::domain::face::SessionId::default() }
+}
+
+async fn ask(calls: &Calls, method: &str, params: &Value) -> Reply {
+    let caller = caller();
     let arguments = Bytes::from(params.to_string());
     calls.run(calls.arrival(method, Some(arguments), caller, CancellationToken::new()).of_method()).await
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use colibri::domain::face::SessionId;
+use colibri::fleet::roster::{Found, Lives, Plan, Start};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Opens, Scripted, Watched, fleet, identity, member, secs};
+use super::support::{Opens, Scripted, Watched, fleet, identity, member, secs, settings, until};
 use super::{NO_PROGRAM, refused};
 
 /// A call that is under way when this returns.
@@ -106,4 +108,79 @@ async fn turning_off_one_of_two_leaves_the_connection_to_the_other() {
     tokio::time::advance(secs(60)).await;
     assert!(fleet.call("two__a").await.is_ok());
     assert_eq!((server.opened(), fleet.names()), (1, vec!["two__a".to_owned()]));
+}
+
+/// PR-6, PR-12: a connection whose members are all turned off is nobody's, and ends; the first that is turned on starts
+/// it. So it is when the others go from the configuration instead. It used to stay up, since it was shared.
+#[tokio::test(start_paused = true)]
+async fn turning_off_both_of_two_ends_the_connection() {
+    let server = Scripted::new(&["a"]);
+    let same = |name: &str| {
+        let mut same = member(name, &server);
+        same.identity = identity("same");
+        same
+    };
+    let fleet = fleet(vec![same("one"), same("two")]);
+    fleet.listed(2).await;
+    for name in ["one", "two"] {
+        fleet.fleet.disable(name).expect("it is there");
+    }
+    until(|| server.is_ended()).await;
+    assert_eq!(fleet.fleet.enable("two").await.expect("it is there").state, "ready");
+    assert!(fleet.call("two__a").await.is_ok());
+    assert_eq!((server.opened(), fleet.names()), (2, vec!["two__a".to_owned()]));
+    // Only the one that is turned off is left.
+    fleet.fleet.change(Plan { members: vec![same("one")], ..Plan::default() }).await;
+    until(|| server.is_ended()).await;
+    assert_eq!(fleet.fleet.enable("one").await.expect("it is there").state, "ready");
+    fleet.fleet.close().await;
+    assert_eq!((server.opened(), server.is_ended()), (3, true));
+}
+
+/// PR-9: turning a server on tries it anew, also one that had given up: what was wrong may be mended. It used to stay
+/// blocked until it was restarted.
+#[tokio::test(start_paused = true)]
+async fn turning_on_tries_anew() {
+    for start in [Start::Eager, Start::OnUse] {
+        let server = Scripted::new(&["a"]);
+        let mut member = member("s", &server);
+        member.terms.start = start;
+        let fleet = fleet(vec![member]);
+        let Found::Tool(_) = fleet.fleet.find("s__a").await else { panic!("it is there") };
+        server.plan(Opens::Fail(NO_PROGRAM()));
+        server.cut();
+        fleet.state_is("s", "blocked").await;
+        fleet.fleet.disable("s").expect("it is there");
+        fleet.state_is("s", "off").await;
+        assert_eq!(fleet.fleet.enable("s").await.expect("it is there").state, "ready");
+        assert!(fleet.call("s__a").await.is_ok());
+        assert_eq!(server.opened(), 3);
+    }
+}
+
+/// SB-4: what a server keeps for each session ends too when it is turned off, once its calls have; turned on, each
+/// session begins anew. It used to live on, without anybody who could reach it.
+#[tokio::test(start_paused = true)]
+async fn turning_off_ends_the_connections_of_sessions() {
+    let (scout, own) = (Scripted::new(&["a"]), Scripted::new(&["a"]));
+    let mut member = member("s", &scout);
+    let made = own.clone();
+    member.terms.lives = Lives::Session(Arc::new(move || settings("s", Box::new(made.clone()))));
+    let fleet = fleet(vec![member]);
+    fleet.listed(1).await;
+    let tool = fleet.tool("s__a");
+    let sessions = [1, 2].map(SessionId);
+    for session in sessions {
+        fleet.call_in(session, &tool, CancellationToken::new()).await.expect("it works");
+    }
+    assert_eq!((scout.opened(), own.opened()), (1, 1));
+    fleet.fleet.disable("s").expect("it is there");
+    until(|| scout.is_ended() && own.is_ended()).await;
+    fleet.fleet.enable("s").await.expect("it is there");
+    for session in sessions {
+        fleet.call_in(session, &tool, CancellationToken::new()).await.expect("it works again");
+    }
+    assert_eq!((scout.opened(), own.opened()), (2, 2));
+    fleet.fleet.close().await;
+    assert!(scout.is_ended() && own.is_ended());
 }

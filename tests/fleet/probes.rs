@@ -8,6 +8,7 @@ use colibri::domain::life::Health;
 use colibri::fleet::bus::Subscription;
 use colibri::fleet::roster::Member;
 use colibri::fleet::supervisor::Probe;
+use serde_json::json;
 use tokio::time::{Instant, advance};
 
 use super::news::next;
@@ -225,4 +226,25 @@ async fn healthy_only_once_its_tools_are_listed() {
     assert_eq!(health(&mut heard).await, Health::Healthy);
     assert_eq!(begun.elapsed().as_secs(), 30, "the attempt that never listed anything is over");
     assert_eq!((fleet.names(), server.opened()), (vec!["s__a".to_owned()], 2));
+}
+
+/// PR-8, PR-12: a probe and a list that is being read do not disturb each other: the list comes whole, however many probes
+/// pass meanwhile. Every probe used to give it up and begin it again, so that a slow one never came.
+#[tokio::test(start_paused = true)]
+async fn a_list_outlasts_the_probes() {
+    let server = Scripted::new(&["a"]);
+    let mut patient = probed(&server);
+    patient.settings.connect_timeout = secs(600);
+    let fleet = fleet(vec![patient]);
+    fleet.listed(1).await;
+    server.with(|menu| menu.fails = Some(("tools/list", None)));
+    server.tell("notifications/tools/list_changed").await;
+    until(|| server.heard_at("ping").len() >= 3).await;
+    let (id, _) = server.hung().await;
+    assert_eq!(server.heard_at("tools/list").len(), 2, "it is asked for once");
+    assert!(!server.heard("notifications/cancelled"), "and not taken back");
+    let tools = ["a", "b"].map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+    server.say(&json!({ "jsonrpc": "2.0", "id": id, "result": { "tools": tools } })).await;
+    fleet.listed(2).await;
+    assert_eq!(server.opened(), 1);
 }

@@ -1,8 +1,14 @@
 //! What a tool promises of its results, and what colibri's start promises of its servers.
 
+use bytes::Bytes;
+use colibri::call::Reply;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::children::started;
+use super::news::next;
+use super::offers::{caller, path_of};
+use super::support::{Scripted, fleet, member};
 use crate::hostile::child::Colibri;
 
 /// Where colibri says how a result breaks a promise.
@@ -88,6 +94,60 @@ fn a_broken_promise_is_told_or_refused() {
     tail.args(["audit", "tail", "--json", "-n", "100"]);
     let records = String::from_utf8(tail.output().expect("it runs").stdout).expect("UTF-8");
     assert_eq!(records.matches("output.mismatched").count(), 3, "{records}");
+}
+
+/// SB-2, SB-11: the same in memory: an unknown tool and arguments that do not fit are refused before anything is sent; a
+/// result that does not fit is passed on with a note and an event, or refused with the original. Each is on record.
+#[tokio::test(start_paused = true)]
+async fn what_goes_in_and_what_comes_out_is_checked() {
+    let server = Scripted::new(&["echo"]);
+    let number = |most: u64| json!({ "type": "object", "properties": { "n": { "type": "integer", "maximum": most } } });
+    server.define("echo", &number(100), &number(5));
+    let mut strict = member("strict", &server);
+    (strict.terms.enforce_output, strict.terms.shared) = (true, false);
+    let fleet = fleet(vec![member("told", &server), strict]);
+    let (_, mut heard) = fleet.fleet.bus().subscribe();
+    let (calls, sink) = path_of(&fleet);
+    let run = async |tool: &str, n: Value| {
+        let arguments = Bytes::from(json!({ "n": n }).to_string());
+        let call = calls.arrival(tool, Some(arguments), caller(), CancellationToken::new());
+        match calls.run(call).await {
+            Reply::Result { note, .. } => {
+                (if note.is_some() { "noted" } else { "ok" }.to_owned(), Value::Null)
+            }
+            Reply::Envelope { body, .. } => {
+                let error = serde_json::from_slice::<Value>(&body).expect("JSON")["error"].take();
+                (error["code"].as_str().expect("a code").to_owned(), error["details"].clone())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (code, _) = run("told__ecko", json!(1)).await;
+    assert_eq!(code, "PROVIDER_TOOL_NOT_FOUND");
+    let (code, details) = run("told__echo", json!("many")).await;
+    assert_eq!((code.as_str(), &details["issues"][0]["path"]), ("PROVIDER_INVALID_INPUT", &json!("/n")));
+    assert_eq!((server.called(), &details["executed"]), (0, &json!("no")), "nothing was sent");
+    assert_eq!(run("told__echo", json!(3)).await.0, "ok");
+    assert_eq!(run("strict__echo", json!(3)).await.0, "ok");
+    assert_eq!(run("told__echo", json!(9)).await.0, "noted");
+    let event = next(&mut heard, "provider.mcp.tool.output_mismatch").await;
+    assert_eq!(event.server, "told");
+    let (code, details) = run("strict__echo", json!(9)).await;
+    assert_eq!((code.as_str(), &details["executed"]), ("PROVIDER_INVALID_OUTPUT", &json!("yes")));
+    assert_eq!(details["original"]["structuredContent"], json!({ "n": 9 }));
+    assert_eq!(server.called(), 4);
+    let ends = sink.briefs().into_iter().filter(|brief| !brief.starts_with("enter"));
+    let ends: Vec<String> =
+        ends.map(|brief| brief.split(' ').skip(2).collect::<Vec<_>>().join(" ")).collect();
+    let expected = [
+        "rejected PROVIDER_TOOL_NOT_FOUND",
+        "rejected PROVIDER_INVALID_INPUT",
+        "ok",
+        "ok",
+        "ok",
+        "error PROVIDER_INVALID_OUTPUT",
+    ];
+    assert_eq!(ends, expected);
 }
 
 /// PR-2: colibri's start fails when that of a required server does, and says which and why.

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use colibri::domain::provider::{Crowded, ProviderError};
+use colibri::domain::audit::CallId;
+use colibri::domain::clock::Moment;
+use colibri::domain::face::SessionId;
+use colibri::domain::provider::{Crowded, Executed, ProviderError};
 use colibri::domain::queue::Bounds;
-use colibri::fleet::roster::{Member, Plan, ToolSettings};
+use colibri::fleet::roster::{Calling, Member, Plan, ToolSettings, What};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::support::{Scripted, Watched, member, planned, secs};
 
@@ -69,6 +73,30 @@ async fn a_queue_has_an_end() {
     assert_eq!(server.called(), 1);
 }
 
+/// SB-5, SB-11: a deadline that passes while the call waits in its queue is a timeout, and the call surely had no
+/// effect: it was never sent. It used to say that nobody could know.
+#[tokio::test(start_paused = true)]
+async fn who_runs_out_of_time_in_a_queue_was_not_sent() {
+    let server = Scripted::new(&["hang", "quick"]);
+    let mut member = narrow(&server);
+    let short = ToolSettings { timeout: Some(secs(3)), ..ToolSettings::default() };
+    member.terms.tools.insert("quick".to_owned(), short);
+    let fleet = planned(plan(vec![member], bounds(1, 9, 60)));
+    fleet.listed(2).await;
+    let begun = Instant::now();
+    let story = async {
+        crowd(&fleet, 1, 0).await;
+        let late = fleet.call("s__quick").await.expect_err("there is no room in time").error;
+        assert_eq!((late.code(), begun.elapsed()), ("PROVIDER_TIMEOUT", secs(3)));
+        assert_eq!((late.executed(), late.retryable()), (Executed::No, true));
+        assert!(late.to_string().ends_with("was not sent"), "{late}");
+        server.answer_hung().await;
+    };
+    let (first, ()) = tokio::join!(fleet.call("s__hang"), story);
+    first.expect("it has its answer");
+    assert_eq!(server.called(), 1);
+}
+
 /// PR-10, PR-11: a caller that gives up leaves at once, waiting or running, and the next has its place.
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_makes_room() {
@@ -99,6 +127,41 @@ async fn who_gives_up_makes_room() {
     third.expect("there is room again");
     assert_eq!(begun.elapsed(), secs(0));
     assert_eq!(fleet.fleet.crowds()[0].running, 0);
+}
+
+/// PR-10: those that wait are served in the order in which their calls arrived, though they got to the queue in another:
+/// what comes before it takes each of them another time.
+#[tokio::test(start_paused = true)]
+async fn the_order_of_arrival_is_the_order_of_the_queue() {
+    let server = Scripted::new(&["hang", "a", "b", "c"]);
+    let fleet = planned(plan(vec![narrow(&server)], bounds(1, 9, 60)));
+    fleet.listed(4).await;
+    tokio::time::advance(secs(10)).await;
+    let ended = std::sync::Mutex::new(Vec::new());
+    let call = async |name: &'static str, ago: u64, waiting: usize| {
+        crowd(&fleet, 1, waiting).await;
+        let tool = fleet.tool(name);
+        let now = fleet.clock.now();
+        let arrived = Moment { since_boot: now.since_boot.saturating_sub(secs(ago)), ..now };
+        let (what, id) = (What::Tool { tool: &tool, arguments: b"{}" }, CallId(Uuid::nil()));
+        let (session, cancel) = (SessionId::default(), CancellationToken::new());
+        let calling = Calling { id, arrived, session, what, notices: None, cancel, rounds: None };
+        fleet.fleet.call(calling).await.expect("it answers");
+        ended.lock().expect("sound").push(name);
+    };
+    let story = async {
+        crowd(&fleet, 1, 3).await;
+        server.answer_hung().await;
+    };
+    let (first, ..) = tokio::join!(
+        fleet.call("s__hang"),
+        call("s__c", 1, 0),
+        call("s__a", 3, 1),
+        call("s__b", 2, 2),
+        story
+    );
+    first.expect("it has its answer");
+    assert_eq!(*ended.lock().expect("sound"), ["s__a", "s__b", "s__c"]);
 }
 
 /// PR-10: a tool may have a queue of its own, several servers may share one, and new bounds count at once.

@@ -1,5 +1,12 @@
 //! The same rules with real processes on the real clock, where the paused one has shown them exactly.
 
+mod calls;
+mod inside;
+mod lives;
+mod probes;
+mod stage;
+mod words;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

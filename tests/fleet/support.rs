@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub(super) use watched::{Watched, fleet, logging, planned, remembering};
+pub(super) use watched::{Watched, fleet, joining, logging, planned, remembering};
 
 pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -44,7 +44,8 @@ pub(super) enum Opens {
 }
 
 /// A server in memory. It opens unless it is planned otherwise. A tool does what its name says: `hang` says
-/// nothing, `internal…` and `invalid…` are errors, anything else answers; `…idempotent` says so.
+/// nothing, `internal…` and `invalid…` are errors, `echo` gives back what it was given, anything else answers;
+/// `…idempotent` says so.
 #[derive(Clone, Default)]
 pub(super) struct Scripted(Arc<Mutex<State>>);
 
@@ -61,8 +62,11 @@ struct State {
     heard: Vec<(String, Instant)>,
     /// Why calls were taken back.
     taken_back: Vec<String>,
-    /// Calls that nobody has answered: their ids, and the tokens under which progress is told.
+    /// Calls, and what it fails with silence, that nobody has answered: their ids, and the tokens under which progress is
+    /// told.
     hung: Vec<(u64, u64)>,
+    /// Whole definitions of tools that have another than the usual one.
+    defined: BTreeMap<String, String>,
     /// Descriptions of tools that have one.
     described: BTreeMap<String, String>,
     menu: Menu,
@@ -149,6 +153,12 @@ impl Scripted {
     /// From now on a tool is described so.
     pub(super) fn redefine(&self, tool: &str, description: &str) {
         self.state().described.insert(tool.to_owned(), description.to_owned());
+    }
+
+    /// From now on a tool is defined so, with these schemas of what goes in and comes out.
+    pub(super) fn define(&self, tool: &str, input: &Value, output: &Value) {
+        let definition = json!({ "name": tool, "inputSchema": input, "outputSchema": output });
+        self.state().defined.insert(tool.to_owned(), definition.to_string());
     }
 
     pub(super) fn plan(&self, opens: Opens) {
@@ -271,6 +281,9 @@ impl Scripted {
         if let Some((fails, how)) = state.menu.fails
             && fails == method
         {
+            if how.is_none() {
+                state.hung.push((id.as_u64().unwrap_or_default(), 0));
+            }
             return how.map(error);
         }
         if let Some(page) = state.menu.page(&method, &message["params"]["cursor"]) {
@@ -292,7 +305,10 @@ impl Scripted {
             "resources/subscribe" | "resources/unsubscribe" | "ping" => json!({}),
             "tools/list" => {
                 // Written as text, so that what must not change can be seen to.
-                let described = |name: &String| definition(name, state.described.get(name));
+                let described = |name: &String| {
+                    let own = state.defined.get(name).cloned();
+                    own.unwrap_or_else(|| definition(name, state.described.get(name)))
+                };
                 let tools: Vec<String> = state.tools.iter().map(described).collect();
                 let raw =
                     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
@@ -315,6 +331,7 @@ impl Scripted {
                     }
                     tool if tool.starts_with("internal") => return Some(error(-32_603)),
                     tool if tool.starts_with("invalid") => return Some(error(-32_602)),
+                    "echo" => json!({ "content": [], "structuredContent": params["arguments"] }),
                     tool => json!({ "content": [{ "type": "text", "text": tool }] }),
                 }
             }

@@ -18,7 +18,7 @@ fn every() -> Vec<News> {
         News::ToolsDiscovered { count: 1, names: vec![tool()] },
         News::ToolsRefreshed(Diff { unchanged: 1, ..Diff::default() }),
         News::ToolCompleted { tool: tool(), duration_ms: 4, summary: "done".to_owned() },
-        News::failed("read", &ProviderError::TimedOut { limit: Duration::from_secs(1) }),
+        News::failed("read", &ProviderError::TimedOut { limit: Duration::from_secs(1), sent: true }),
         News::ToolChanged { tool: tool(), pinned: hash(1), found: hash(2), enforced: true },
         News::ToolFlagged { tool: tool(), found: vec!["a tag".to_owned()] },
         News::OutputMismatch { tool: tool(), message: "/a".to_owned() },

@@ -16,7 +16,8 @@ fn every() -> Vec<ProviderError> {
         unavailable(Unavailable::InitFailed),
         unavailable(Unavailable::LinkLost { sent: false }),
         unavailable(Unavailable::LinkLost { sent: true }),
-        E::TimedOut { limit: Duration::from_secs(30) },
+        E::TimedOut { limit: Duration::from_secs(30), sent: true },
+        E::TimedOut { limit: Duration::from_secs(30), sent: false },
         crashed(None),
         crashed(Some(Limit::Memory)),
         crashed(Some(Limit::Cpu)),
@@ -49,6 +50,7 @@ const TABLE: &str = "
     PROVIDER_UNAVAILABLE          yes no      error     link_lost
     PROVIDER_UNAVAILABLE          yes unknown error     link_lost
     PROVIDER_TIMEOUT              yes unknown timeout
+    PROVIDER_TIMEOUT              yes no      timeout
     PROVIDER_CRASHED              yes unknown error
     PROVIDER_CRASHED              yes unknown error     memory
     PROVIDER_CRASHED              yes unknown error     cpu
@@ -148,7 +150,7 @@ fn schemas_that_do_not_fit() {
 /// SB-5: what consumers of text read.
 #[test]
 fn text_consumers() {
-    let late = ProviderError::TimedOut { limit: Duration::from_secs(30) };
+    let late = ProviderError::TimedOut { limit: Duration::from_secs(30), sent: true };
     assert_eq!(late.text("fs"), "(tool failed: timeout)");
     assert_eq!(late.failure("fs").message, "server `fs`: no answer within 30000 ms");
     for error in every() {

@@ -23,7 +23,7 @@ pub(super) struct Shelf<I, C> {
     /// Callers that wait, the first first.
     pub(super) callers: VecDeque<C>,
     pub(super) counts: Counts,
-    /// Starts that failed since a call last ended well.
+    /// Starts that failed since a call last ended well, or the scout was connected anew.
     pub(super) attempts: u32,
     /// The outage under way: the last start failed.
     pub(super) trouble: Option<Trouble>,
@@ -45,6 +45,8 @@ pub(super) struct Trouble {
     why: Arc<str>,
     /// Somebody has waited in vain: nobody else needs to.
     in_vain: bool,
+    /// Nothing more is tried before something changes.
+    gave_up: bool,
 }
 
 impl Trouble {
@@ -54,6 +56,9 @@ impl Trouble {
     }
 
     fn refusal(&self) -> Refused {
+        if self.gave_up {
+            return Refused::Lasting(Arc::clone(&self.why));
+        }
         Refused::NotReady { why: Arc::clone(&self.why), age: Some(self.since.elapsed()) }
     }
 }
@@ -94,7 +99,7 @@ impl<I, C> Shelf<I, C> {
             .saturating_sub(self.idle.len() + starting + held + ending)
             .min(STARTS_AT_ONCE.saturating_sub(starting));
         let count = match &self.trouble {
-            Some(trouble) if now < trouble.until || starting > 0 => 0,
+            Some(trouble) if trouble.gave_up || now < trouble.until || starting > 0 => 0,
             Some(_) => missing.min(room).min(1),
             None => missing.min(room),
         };
@@ -105,7 +110,19 @@ impl<I, C> Shelf<I, C> {
     pub(super) fn has_trouble(&mut self, why: Arc<str>, now: Instant, delay: Duration) {
         let before = self.trouble.take();
         let (since, in_vain) = before.map_or((now, false), |trouble| (trouble.since, trouble.in_vain));
-        self.trouble = Some(Trouble { since, until: now + delay, why, in_vain });
+        self.trouble = Some(Trouble { since, until: now + delay, why, in_vain, gave_up: false });
+    }
+
+    /// Nothing more is tried, and whoever comes is told so, until [`Self::begin_anew`].
+    pub(super) fn give_up(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.gave_up = true;
+        }
+    }
+
+    /// What failed before may go better: the past is forgotten.
+    pub(super) fn begin_anew(&mut self) {
+        (self.trouble, self.attempts) = (None, 0);
     }
 
     pub(super) fn forget_trouble(&mut self) {
@@ -114,7 +131,7 @@ impl<I, C> Shelf<I, C> {
 
     /// What a caller is told that need not wait.
     pub(super) fn refusal(&self) -> Option<Refused> {
-        self.trouble.as_ref().filter(|trouble| trouble.in_vain).map(Trouble::refusal)
+        self.trouble.as_ref().filter(|trouble| trouble.in_vain || trouble.gave_up).map(Trouble::refusal)
     }
 
     /// What a caller is told that has waited long enough.
@@ -191,5 +208,20 @@ mod tests {
         let Refused::NotReady { why, age } = shelf.waited_in_vain() else { panic!("it has a reason") };
         assert_eq!((&*why, age), ("no", Some(Duration::from_secs(2))));
         assert!(shelf.refusal().is_some(), "nobody else needs to wait");
+    }
+
+    /// PR-9: who has given up tries nothing more and says so at once, until something changes.
+    #[tokio::test(start_paused = true)]
+    async fn giving_up_lasts_until_a_change() {
+        let mut shelf = shelf(0, 5, Counts::default());
+        shelf.attempts = 3;
+        shelf.has_trouble("no".into(), Instant::now(), Duration::ZERO);
+        shelf.give_up();
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert_eq!(starts(&mut shelf, &bounds(2, 1), true), 0);
+        assert!(matches!(shelf.refusal(), Some(Refused::Lasting(why)) if &*why == "no"));
+        shelf.begin_anew();
+        assert!(shelf.refusal().is_none() && shelf.attempts == 0);
+        assert_eq!(starts(&mut shelf, &bounds(2, 1), true), 7);
     }
 }

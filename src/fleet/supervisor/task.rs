@@ -63,6 +63,8 @@ pub(super) struct Supervisor {
     /// What the work under way is for.
     duty: Duty,
     work: Option<Work>,
+    /// The list of the live connection, while it is read again: beside whatever else is under way on that connection.
+    listing: Option<Work>,
     live: Option<Live>,
     /// Hears of changes on the live connection, where its server tells them on request.
     listening: Option<Listening>,
@@ -110,6 +112,7 @@ impl Supervisor {
             episode: episode(),
             duty: Duty::Rest,
             work: None,
+            listing: None,
             live: None,
             listening: None,
             offered: Arc::default(),
@@ -164,6 +167,10 @@ impl Supervisor {
                 self.work = None;
                 self.learnt(news)
             }
+            news = news(&mut self.listing) => {
+                self.listing = None;
+                self.learnt(news)
+            }
             () = self.stale.notified() => {
                 self.list_is_stale = true;
                 None
@@ -187,7 +194,7 @@ impl Supervisor {
     /// When to look whether the list has to be read again, since its time is over. Only a server that is used is
     /// asked, and only one that does not tell of changes by itself.
     fn stale_in(&self) -> Option<Duration> {
-        let live = self.live.as_ref().filter(|_| self.work.is_none() && self.state.serves())?;
+        let live = self.live.as_ref().filter(|_| self.listing.is_none() && self.state.serves())?;
         let fresh_for = live.session.fresh_for()?;
         if self.listening.as_ref().is_some_and(Listening::is_told) {
             return None;
@@ -294,32 +301,30 @@ impl Supervisor {
     /// Whatever the state wants under way is begun, once; whatever it does not is given up.
     fn take_up_duty(&mut self) {
         let duty = self.state.duty();
-        if duty == self.duty {
-            if duty == Duty::Serve(self.state.generation) && self.work.is_none() && self.list_is_stale {
-                self.list_is_stale = false;
-                self.work = self.live.clone().map(|live| self.list_again(live));
+        if duty != self.duty {
+            self.duty = duty;
+            match duty {
+                Duty::Connect(_) => self.counts.starts += 1,
+                Duty::Probe(_) => self.counts.probes += 1,
+                Duty::Serve(_) | Duty::Close(_) | Duty::Rest => {}
             }
-            return;
-        }
-        // A list that was being read when something more urgent came is read later.
-        self.list_is_stale |= matches!(self.duty, Duty::Serve(_)) && self.work.is_some();
-        self.duty = duty;
-        match duty {
-            Duty::Connect(_) => self.counts.starts += 1,
-            Duty::Probe(_) => self.counts.probes += 1,
-            Duty::Serve(_) | Duty::Close(_) | Duty::Rest => {}
-        }
-        self.work = match duty {
-            Duty::Connect(generation) => Some(self.connect(generation)),
-            Duty::Probe(generation) => self.live.clone().map(|live| self.probe(generation, live)),
-            // What became stale meanwhile is read now.
-            Duty::Serve(_) if std::mem::take(&mut self.list_is_stale) => {
-                self.live.clone().map(|live| self.list_again(live))
+            // A list is read on through a probe, and ends with its connection.
+            if !matches!(duty, Duty::Serve(_) | Duty::Probe(_)) {
+                self.listing = None;
             }
-            Duty::Serve(_) => None,
-            Duty::Close(generation) => Some(self.end(News::Ended(generation))),
-            Duty::Rest => Some(self.end(News::Nothing)),
-        };
+            self.work = match duty {
+                Duty::Connect(generation) => Some(self.connect(generation)),
+                Duty::Probe(generation) => self.live.clone().map(|live| self.probe(generation, live)),
+                Duty::Serve(_) => None,
+                Duty::Close(generation) => Some(self.end(News::Ended(generation))),
+                Duty::Rest => Some(self.end(News::Nothing)),
+            };
+        }
+        // What became stale meanwhile is read now, once.
+        let may_list = matches!(duty, Duty::Serve(_)) && self.listing.is_none();
+        if may_list && std::mem::take(&mut self.list_is_stale) {
+            self.listing = self.live.clone().map(|live| self.list_again(live));
+        }
     }
 
     fn connect(&mut self, generation: Generation) -> Work {

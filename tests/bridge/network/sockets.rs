@@ -1,6 +1,7 @@
 //! What only a WebSocket can do wrong.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use colibri::domain::audit::Pending;
@@ -166,9 +167,19 @@ async fn a_server_that_asks_and_does_not_read_is_left() {
     until("the connection is closed", || server.left() == 1).await;
 }
 
-/// BR-9: what is still to be answered when a bridge closes is not answered, and not kept.
+/// BR-9, PR-11: what is still to be answered when a bridge closes is not answered, and not kept. Nor is it when the
+/// bridge is only dropped: the question used to stay with whoever was asked, for as long as that took.
 #[tokio::test]
 async fn an_answer_of_ours_does_not_outlive_the_bridge() {
+    for is_closed in [true, false] {
+        let undecided = Arc::new(Undecided::default());
+        unanswered(Arc::clone(&undecided), is_closed).await;
+        assert_eq!(undecided.asked.load(Ordering::Relaxed), 1);
+        until("the question is taken back", || undecided.taken_back.load(Ordering::Relaxed) == 1).await;
+    }
+}
+
+async fn unanswered(undecided: Arc<Undecided>, is_closed: bool) {
     let ask = frame(TEXT, br#"{"jsonrpc":"2.0","id":"e","method":"elicitation/create"}"#);
     let script = move |call: &Call| vec![Step::send(&ask), Step::Send(Carrier::Socket.whole(&call.good()))];
     let server = Carrier::Socket.serve(script).await;
@@ -176,21 +187,43 @@ async fn an_answer_of_ours_does_not_outlive_the_bridge() {
     let options = ConnectOptions {
         transport: Some(Carrier::Socket.opener(&server)),
         era: Era::Legacy,
-        handler: Arc::new(Undecided),
+        handler: undecided,
         logger: Logger::silent(),
         ..ConnectOptions::default()
     };
     let bridge = Bridge::connect("socket", options).await.expect("it connects");
     call(&bridge, LONG).await.expect("it answers");
-    bridge.close().await;
+    if is_closed {
+        bridge.close().await;
+    }
+    drop(bridge);
     before.comes_back("a question that nobody answered").await;
 }
 
 /// A person who never decides.
-struct Undecided;
+#[derive(Default)]
+struct Undecided {
+    asked: AtomicUsize,
+    taken_back: AtomicUsize,
+}
 
 impl Handler for Undecided {
     fn asked(&self, _: &str, _: Option<Bytes>) -> Pending<'_, Result<Bytes, Error>> {
-        Box::pin(std::future::pending())
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let taken_back = CallOnDrop(|| {
+            self.taken_back.fetch_add(1, Ordering::Relaxed);
+        });
+        Box::pin(async move {
+            let _taken_back = taken_back;
+            std::future::pending().await
+        })
+    }
+}
+
+struct CallOnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for CallOnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }

@@ -84,7 +84,7 @@ async fn bad_invocations_touch_no_other() {
             }
             ("hang", Err(failed)) => {
                 assert!(
-                    matches!(failed.error, ProviderError::TimedOut { limit } if limit == HANG_TIMEOUT),
+                    matches!(failed.error, ProviderError::TimedOut { limit, .. } if limit == HANG_TIMEOUT),
                     "{failed:?}"
                 );
             }

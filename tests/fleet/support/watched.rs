@@ -38,15 +38,21 @@ pub(in crate::fleet) fn planned(plan: Plan) -> Watched {
 }
 
 pub(in crate::fleet) fn remembering(plan: Plan, chronicle: Arc<dyn Chronicle>) -> Watched {
-    whole(plan, chronicle, Logger::silent())
+    whole(plan, chronicle, Logger::silent(), Registry::default())
+}
+
+/// A fleet whose connections are in that registry, where another may have the same.
+pub(in crate::fleet) fn joining(members: Vec<Member>, registry: &Registry) -> Watched {
+    let plan = Plan { members, ..Plan::default() };
+    whole(plan, Arc::new(NoChronicle), Logger::silent(), registry.clone())
 }
 
 /// A fleet that says what it does.
 pub(in crate::fleet) fn logging(members: Vec<Member>, logger: Logger) -> Watched {
-    whole(Plan { members, ..Plan::default() }, Arc::new(NoChronicle), logger)
+    whole(Plan { members, ..Plan::default() }, Arc::new(NoChronicle), logger, Registry::default())
 }
 
-fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger) -> Watched {
+fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger, registry: Registry) -> Watched {
     let (publish, health) = watch::channel(Vec::new());
     let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
     let common = Common {
@@ -59,7 +65,7 @@ fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger) -> Watched {
         bus: Bus::new(Arc::clone(&clock)),
         chronicle,
         logger,
-        registry: Registry::default(),
+        registry,
         masks: Arc::default(),
         stopping: CancellationToken::new(),
     };

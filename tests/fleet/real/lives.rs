@@ -1,0 +1,194 @@
+//! How real processes are lost, come back, rest and are joined.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::stage::{Stage, text, told};
+use crate::support::until;
+
+/// PR-9: a server that stayed up as long as `restart.stable` says is started again as if for the first time, however often
+/// it is lost; one that dies younger waits for its second delay.
+#[test]
+fn a_stable_time_forgives() {
+    let entry = |stable: u64| json!({ "restart": { "delays": [0, 600_000], "stable": stable, "jitter": 0 } });
+    let stage = Stage::start(&[("old", "a", entry(1)), ("young", "a", entry(600_000))], &json!({}));
+    for round in 1..=3 {
+        stage.await_state("old", "ready");
+        stage.kill("old");
+        until("it is back at once", || (stage.starts("old").len() == round + 1).then_some(()));
+    }
+    stage.await_state("old", "ready");
+    let back = stage.events("old", "provider.mcp.reconnected");
+    assert_eq!(back.len(), 3);
+    stage.await_state("young", "ready");
+    stage.kill("young");
+    until("the first time at once", || {
+        (stage.events("young", "provider.mcp.reconnected").len() == 1).then_some(())
+    });
+    stage.await_state("young", "ready");
+    stage.kill("young");
+    let waits = stage.await_state("young", "backoff");
+    assert!(waits["trouble"].as_str().is_some_and(|said| said.contains("attempt 2 in ")), "{waits}");
+    assert_eq!(stage.starts("young").len(), 2);
+    stage.colibri.finish();
+}
+
+/// PR-9, SB-7: `restart.jitter` lengthens delays, each by its own chance, and never shortens one; without it a delay is as
+/// it is written. How long a server was down is told with its return.
+#[test]
+fn jitter_sets_them_apart() {
+    const DELAY: u64 = 400;
+    let entry = |jitter: f64| json!({ "restart": { "delays": [DELAY], "jitter": jitter } });
+    let names = ["exact", "a", "b", "c", "d", "e", "f"];
+    let servers = names.map(|name| (name, "t", entry(if name == "exact" { 0.0 } else { 1.0 })));
+    let stage = Stage::start(&servers, &json!({}));
+    for name in names {
+        stage.await_state(name, "ready");
+    }
+    for name in names {
+        stage.kill(name);
+    }
+    let (mut announced, mut apart) = (Vec::new(), BTreeSet::new());
+    for name in names {
+        let back = until("it is back", || stage.events(name, "provider.mcp.reconnected").pop());
+        let downtime = back["payload"]["downtime_ms"].as_u64().unwrap();
+        assert!(back["payload"]["attempts"] == 1 && downtime >= DELAY, "{name}: {back}");
+        let changes = stage.events(name, "provider.state.changed");
+        let waits = changes.iter().find(|event| event["payload"]["to"] == "backoff").unwrap();
+        let said = waits["payload"]["reason"].as_str().unwrap();
+        let wait: u64 = said.rsplit(' ').nth(1).unwrap().parse().unwrap_or_else(|_| panic!("{said}"));
+        assert!(wait <= 2 * DELAY && wait <= downtime, "{name}: {said}");
+        if name == "exact" {
+            announced.push(wait);
+        } else {
+            apart.insert(wait);
+        }
+    }
+    assert!(announced[0] <= DELAY && apart.len() > 3, "{announced:?} {apart:?}");
+    stage.colibri.finish();
+}
+
+/// SB-7, SB-8, PR-9: when a server comes back after attempts that failed, it is told how many there were and how long it was
+/// down: no less than its delays, and no more than passed.
+#[test]
+fn how_long_it_was_down_is_told() {
+    let entry = json!({ "restart": { "delays": [100, 250], "jitter": 0 }, "acquireTimeout": 1 });
+    let mut stage = Stage::start(&[("s", "a", entry)], &json!({}));
+    stage.await_state("s", "ready");
+    stage.set("s", "down");
+    let begun = Instant::now();
+    stage.kill("s");
+    let waits = |stage: &Stage| {
+        let changes = stage.events("s", "provider.state.changed");
+        changes.iter().filter(|event| event["payload"]["to"] == "backoff").count()
+    };
+    until("it was lost, and two attempts failed", || (waits(&stage) >= 3).then_some(()));
+    let meanwhile = stage.call("s__a", &json!({}));
+    assert_eq!(told(&meanwhile), ("PROVIDER_UNAVAILABLE".to_owned(), "no".to_owned()), "{meanwhile}");
+    stage.unset("s", "down");
+    let back = until("it is back", || stage.events("s", "provider.mcp.reconnected").pop());
+    let (attempts, downtime) =
+        (back["payload"]["attempts"].as_u64().unwrap(), back["payload"]["downtime_ms"].as_u64().unwrap());
+    let waited = 100 + 250 * (attempts - 1);
+    assert!(attempts >= 3 && downtime >= waited, "{back}");
+    assert!(u128::from(downtime) <= begun.elapsed().as_millis(), "{back}");
+    assert_eq!(text(&stage.call("s__a", &json!({}))), "a");
+    stage.colibri.finish();
+}
+
+/// PR-9: the words that a process says when it ends reach nobody: started again by hand three times, it has run four times,
+/// and nothing else was started or listed for them.
+#[test]
+fn last_words_of_an_old_process_change_nothing() {
+    let mut stage = Stage::start(&[("s", "a", json!({}))], &json!({}));
+    stage.await_state("s", "ready");
+    for _ in 0..3 {
+        let ran = crate::cli::run(&stage.colibri.home, &["server", "restart", "s"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    assert_eq!(text(&stage.call("s__a", &json!({}))), "a");
+    let standing = stage.standing("s");
+    assert_eq!((&standing["restarts"], &standing["starts"]), (&json!(3), &json!(4)), "{standing}");
+    assert_eq!((stage.starts("s").len(), stage.count("s", "end")), (4, 3));
+    assert_eq!(stage.count("s", "tools/list"), 4, "{:?}", stage.heard("s"));
+    stage.colibri.finish();
+}
+
+/// PR-6: a server that starts on use is closed when nobody has called it for `idleClose`, its tools stay known, and the next
+/// call starts it; a call that takes longer than that keeps it, and so does a client the one that starts with colibri.
+#[test]
+fn an_unused_process_rests() {
+    let lazy = json!({ "start": "onUse", "idleClose": 300 });
+    let servers = [("lazy", "a slow", lazy), ("eager", "b", json!({ "idleClose": 300 }))];
+    let mut stage = Stage::start(&servers, &json!({}));
+    stage.await_state("eager", "ready");
+    assert_eq!(
+        (stage.await_state("lazy", "idle")["pid"].clone(), stage.starts("lazy").len()),
+        (Value::Null, 0)
+    );
+    assert_eq!(text(&stage.call("lazy__slow", &json!({ "s": 1 }))), "slow");
+    assert_eq!(stage.starts("lazy").len(), 1, "the call kept it");
+    stage.await_state("lazy", "idle");
+    until("its process has ended", || (stage.count("lazy", "end") == 1).then_some(()));
+    assert!(stage.listed().contains(&"lazy__a".to_owned()), "what it offers is still known");
+    assert_eq!(text(&stage.call("lazy__a", &json!({}))), "a");
+    assert_eq!((stage.starts("lazy").len(), stage.starts("eager").len()), (2, 1));
+    assert_eq!(stage.standing("eager")["state"], "ready", "a client is there");
+    stage.colibri.finish();
+}
+
+/// PR-2, PR-5, PR-9: an attempt takes no longer than `connectTimeout`, its process is ended, and another follows; under
+/// `initConcurrency` the next server starts when the first attempt of the one before is over.
+#[test]
+fn a_process_that_says_nothing_is_given_up() {
+    let home = crate::hostile::child::Home::new();
+    std::fs::write(home.path().join("mute.mute"), "").unwrap();
+    let mute = json!({ "connectTimeout": 700, "restart": { "delays": [50] } });
+    let servers = [("mute", "a", mute), ("well", "b", json!({}))];
+    let mut stage = Stage::start_in(home, &servers, &json!({ "initConcurrency": 1 }), &[]);
+    stage.await_state("well", "ready");
+    assert_eq!(text(&stage.call("well__b", &json!({}))), "b");
+    until("it is tried again", || (stage.starts("mute").len() >= 2).then_some(()));
+    // Each attempt may ask twice: nobody knows yet of which family it is.
+    let (first, next) = (stage.starts("mute")[0], stage.starts("well")[0]);
+    assert!(next >= first + 700, "{first} {next}");
+    stage.unset("mute", "mute");
+    stage.await_state("mute", "ready");
+    assert_eq!(text(&stage.call("mute__a", &json!({}))), "a");
+    stage.colibri.finish();
+}
+
+/// PR-5, PR-7: what a server offered in another run is listed at once by the next colibri, though its process says nothing;
+/// a call of it waits as long as it may, and no longer.
+#[test]
+fn the_last_catalog_outlives_colibri() {
+    let servers = [("s", "a b c", json!({ "acquireTimeout": 300 }))];
+    let stage = Stage::start(&servers, &json!({}));
+    stage.await_state("s", "ready");
+    let home = stage.leave();
+    std::fs::write(home.path().join("s.mute"), "").unwrap();
+    let mut stage = Stage::start_in(home, &servers, &json!({}), &[]);
+    assert_eq!(stage.listed(), ["s__a", "s__b", "s__c"]);
+    let waited = stage.call("s__a", &json!({}));
+    assert_eq!(told(&waited), ("PROVIDER_UNAVAILABLE".to_owned(), "no".to_owned()), "{waited}");
+    stage.colibri.finish();
+}
+
+/// PR-7: ten calls at once of a server that nobody has started share one start.
+#[test]
+fn calls_share_one_start() {
+    let mut stage = Stage::start(&[("s", "a", json!({ "start": "onUse" }))], &json!({}));
+    let ids: Vec<u64> = (0..10).map(|_| stage.send_call("s__a", &json!({}))).collect();
+    let mut answered = BTreeSet::new();
+    while answered.len() < ids.len() {
+        let answer = stage.colibri.answer();
+        if let Some(id) = answer["id"].as_u64() {
+            assert_eq!(text(&answer), "a", "{answer}");
+            answered.insert(id);
+        }
+    }
+    assert_eq!(stage.starts("s").len(), 1);
+    stage.colibri.finish();
+}
