@@ -19,6 +19,7 @@ mod promises;
 mod queues;
 mod real;
 mod reload;
+mod reviews;
 mod scenarios;
 mod support;
 
