@@ -20,6 +20,7 @@ mod promises;
 mod queues;
 mod real;
 mod reload;
+mod reviews;
 mod scenarios;
 mod schemas;
 mod support;

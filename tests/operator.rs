@@ -2,6 +2,7 @@
 //! nobody else can.
 #![expect(clippy::unwrap_used, reason = "a story ends at the first surprise")]
 
+mod accept;
 mod follow;
 mod hostile;
 mod secrets;

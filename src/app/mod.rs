@@ -21,6 +21,6 @@ pub use confine::{own_places, policy_for};
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use reload::Load;
-pub use run::{RunError, calls, ready, serve, store_options};
+pub use run::{RunError, calls, calls_of, ready, serve, store_options};
 pub use server::{Berth, Builder, STARTUP_TIMEOUT, Server, StartError, stderr_logger};
 pub use watch::{WATCH_INTERVAL, watch};

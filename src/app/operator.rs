@@ -19,11 +19,13 @@ use crate::domain::clock::Clock;
 use crate::domain::filter::Filter;
 use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
+use crate::domain::merkle::Hash;
 use crate::domain::mode::Mode;
 use crate::domain::operator::{Came, Coming, Feed, Operator, Told};
 use crate::fleet::bus::{self, Subscription};
 use crate::fleet::logbook::{self, Following};
 use crate::fleet::report::ServerReport;
+use crate::fleet::review::Shown;
 use crate::fleet::roster::Fleet;
 use crate::fleet::web;
 use crate::sandbox;
@@ -129,10 +131,12 @@ impl Desk {
     }
 
     async fn shown(&self, server: &str) -> Result<Value, String> {
-        let (report, tools) = self.fleet()?.show(server)?;
-        let configured = self.configured(&report.name);
-        let server = with_usage(vec![report]).await.pop();
-        Ok(json!({ "server": server, "tools": tools, "configuration": configured }))
+        let Shown { server, tools, changes, changes_digest } = self.fleet()?.show(server)?;
+        let configured = self.configured(&server.name);
+        let server = with_usage(vec![server]).await.pop();
+        Ok(json!({
+            "server": server, "tools": tools, "changes": changes, "changes_digest": changes_digest, "configuration": configured,
+        }))
     }
 
     /// A server's entry, as it is written: of its environment and headers the names alone.
@@ -222,9 +226,10 @@ impl Operator for Desk {
         &'a self,
         server: &'a str,
         tools: &'a [String],
+        shown: Hash,
     ) -> Pending<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
-            let accepted = self.fleet()?.accept(server, tools).await;
+            let accepted = self.fleet()?.accept(server, tools, shown).await;
             accepted.map_err(|reason| self.masks.text(&reason))
         })
     }

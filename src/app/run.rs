@@ -146,6 +146,33 @@ pub async fn calls(config: &Config, logger: &Logger) -> Result<(Calls, Closing),
     Ok((calls, closing))
 }
 
+/// The same with one server of the configuration behind it, by its name. It is started, and ends with the fleet; none
+/// of the others is.
+pub async fn calls_of(
+    loaded: &Loaded,
+    name: &str,
+    logger: &Logger,
+) -> Result<(Calls, Option<Fleet>, Closing), RunError> {
+    let masks = Arc::<Masks>::default();
+    masks.hide(secrets(loaded));
+    let masking = Arc::clone(&masks);
+    let logger = &logger.through(move |line| masking.text(line));
+    let config = &loaded.config;
+    let (store, closing) = Store::open(store_options(config, logger))?;
+    ready(&store, config.startup_timeout).await?;
+    let mut only = loaded.clone();
+    only.config.servers.retain(|server| server.name == name);
+    let (hand_over, mut handed) = oneshot::channel();
+    let behind = (store.clone(), logger.clone());
+    let server = server(config, &store, logger).servers(move |berth| {
+        let (fleet, _) = fleet::start(&only, &behind.0, berth, masks, &behind.1)?;
+        let _ = hand_over.send(fleet.clone());
+        Some(fleet)
+    });
+    let calls = server.build().into_calls()?;
+    Ok((calls, handed.try_recv().ok(), closing))
+}
+
 /// Waits until it is known whether the ledger can be written, and no longer than a start may take.
 pub async fn ready(store: &Store, patience: Duration) -> Result<(), RunError> {
     match tokio::time::timeout(patience, store.ready()).await {

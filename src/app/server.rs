@@ -403,7 +403,7 @@ impl Server {
     pub fn into_calls(self) -> Result<Calls, StartError> {
         match self.state {
             State::Built(plan) => plan
-                .into_calls(self.mode, &Front::default(), self.stop, &self.logger)
+                .into_calls(self.mode, &Front::of_nobody(), self.stop, &self.logger)
                 .map(|(calls, ..)| calls),
             State::Running(_) | State::Over => Err(StartError::Over),
         }

@@ -82,15 +82,16 @@ fn verify(reader: &Reader, json: bool) -> Result<(), Fault> {
     } else if valid {
         let Verdict { record_count, signed, checkpoints, bodies, log, root, .. } = &verdict;
         out::line(&format!(
-            "intact: {record_count} records of {log}, {signed} of them signed\nroot {root}\n\
+            "intact: {record_count} records of {}, {signed} of them signed\nroot {root}\n\
              {checkpoints} checkpoints, {bodies} kept bodies and the reasons of {} tasks agree",
+            out::visible(log),
             chains.len()
         ))?;
     } else {
         let count = verdict.broken_count + broken.len() as u64;
-        out::line(&format!("BROKEN in {count} places of {}", verdict.log))?;
+        out::line(&format!("BROKEN in {count} places of {}", out::visible(&verdict.log)))?;
         for Broken { index, what } in &verdict.broken {
-            out::line(&format!("  at {index}: {what}"))?;
+            out::line(&out::visible(&format!("  at {index}: {what}")))?;
         }
         for task in broken {
             out::lines(&format!("  the reasons of task {} are not those on record", task.task_id))?;

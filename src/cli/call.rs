@@ -9,16 +9,19 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::app;
+use crate::config::{Loaded, State};
 use crate::domain::audit::CallId;
 use crate::domain::log::Logger;
+use crate::domain::names::{Naming, split};
 use crate::domain::provider::ProviderError;
-use crate::domain::text::{Called, TextOutcome};
+use crate::domain::text::{Called, TextOutcome, readable};
 use crate::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 use crate::fleet::error::Cause;
+use crate::fleet::roster::Found;
 
 use super::Session;
 use super::fault::{Exit, Fault};
-use super::invoke::at_desk;
+use super::invoke::{at_desk, at_desk_before};
 use super::out;
 use super::reach::{self, Extras};
 use super::serve::block_on;
@@ -29,17 +32,19 @@ Examples:
   colibri call server_ping
   colibri call server_health --json
   colibri call some_tool title=Hello limit=5        values are JSON where the schema wants it, else text
-  colibri call some_tool --args '{\"limit\": 5}'
+  colibri call some_tool --args '{\"limit\": 5}'  or just '{\"limit\": 5}'
+  colibri call github__search query=birds           a tool of a configured server, which is started for this
   colibri call --server 'npx -y @modelcontextprotocol/server-everything' echo message=hi
   colibri call --server https://example.com/mcp search query=birds
 
-With --server the call goes straight to that server, once, and is not put on record.";
+A call of `server__tool` takes the path of a client's call and is on record: with the pins, deadlines and the sandbox of its
+entry, in a process of its own. With --server the call goes straight to that server, once, and is not put on record.";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The tool's name
     tool: String,
-    /// Arguments, as KEY=VALUE
+    /// Arguments, as KEY=VALUE, or all of them as one JSON object
     #[arg(value_name = "KEY=VALUE")]
     pairs: Vec<String>,
     /// Call a tool of this server instead: its configured name, its address, or its command in quotes
@@ -53,10 +58,20 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> {
-    let Arguments { tool, pairs, server, extras, args } = arguments;
+    let Arguments { tool, mut pairs, server, extras, mut args } = arguments;
+    if pairs.len() == 1 && pairs[0].trim_start().starts_with('{') {
+        args = pairs.pop();
+    }
     let args = args.map(json_object).transpose()?;
     if let Some(server) = server {
         return elsewhere(session, &server, &extras, &tool, args, &pairs);
+    }
+    // None of colibri's own is called so.
+    if split(&tool).is_some() {
+        let (loaded, _) = session.load()?;
+        if let Some(server) = owner(&tool, &loaded)? {
+            return behind(session, &loaded, server, &tool, args, &pairs);
+        }
     }
     let answer = at_desk(session, "colibri call", async |desk| {
         let json = match args {
@@ -69,6 +84,55 @@ pub(super) fn run(session: &Session, arguments: Arguments) -> Result<(), Fault> 
         return answer.tell(true, |_| Ok(()));
     }
     out::pretty(answer.inner())?;
+    if answer.is_error() { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+}
+
+/// The name of the server whose tool it is, by the tool's name. One that is there and cannot be used is a fault.
+fn owner<'a>(tool: &str, loaded: &'a Loaded) -> Result<Option<&'a str>, Fault> {
+    let Some((slug, _)) = split(tool).filter(|_| loaded.config.naming == Naming::Prefixed) else {
+        return Ok(None);
+    };
+    let Some(server) = loaded.config.servers.iter().find(|server| server.slug == slug) else {
+        return Ok(None);
+    };
+    match &server.state {
+        State::Ready(_) if server.trusted => Ok(Some(&server.name)),
+        State::Ready(_) => Err(reach::unusable(&server.name, &server.distrust().unwrap_or_default())),
+        State::Disabled { reason, .. } => Err(reach::unusable(&server.name, reason)),
+    }
+}
+
+/// A tool of a configured server, by the path of every call.
+fn behind(
+    session: &Session,
+    loaded: &Loaded,
+    server: &str,
+    tool: &str,
+    args: Option<String>,
+    pairs: &[String],
+) -> Result<(), Fault> {
+    let answer = at_desk_before(loaded, server, "colibri call", async |desk| {
+        let json = match (args, &desk.fleet) {
+            (Some(json), _) => json,
+            (None, Some(fleet)) if !pairs.is_empty() => {
+                let schema = match fleet.find(tool).await {
+                    Found::Tool(found) => serde_json::from_str(found.input_schema.get()).ok(),
+                    // The call tells why.
+                    _ => None,
+                };
+                object(schema.as_ref(), pairs)?
+            }
+            (None, _) => object(None, pairs)?,
+        };
+        desk.call(tool, json).await
+    })?;
+    if session.json {
+        return answer.tell(true, |_| Ok(()));
+    }
+    match answer.result() {
+        Some(result) => out::lines(&readable(&result))?,
+        None => out::pretty(answer.inner())?,
+    }
     if answer.is_error() { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
 }
 

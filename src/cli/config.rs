@@ -78,7 +78,7 @@ fn path(loaded: &Loaded, json: bool) -> Result<(), Fault> {
         out::line(&format!(
             "{:<9} {}",
             if looked.found { "found" } else { "not found" },
-            looked.path.display()
+            out::visible(&looked.path.display().to_string())
         ))
     })
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::app::{RunError, StartError};
 use crate::config::ConfigError;
-use crate::domain::log::visible;
+use crate::domain::log::{visible, visible_json};
 use crate::store::StoreError;
 
 /// The documented exit codes that are not 0.
@@ -55,7 +55,8 @@ impl Fault {
     pub(super) fn tell(&self, json: bool) -> ExitCode {
         if !self.message.is_empty() {
             let line = if json {
-                serde_json::json!({ "error": { "exit": self.exit, "message": self.message } }).to_string()
+                let told = serde_json::json!({ "error": { "exit": self.exit, "message": self.message } });
+                visible_json(&told.to_string())
             } else {
                 // Line by line: a configuration error shows the line of the file, and a caret.
                 let shown: Vec<String> = self.message.lines().map(visible).collect();

@@ -4,6 +4,7 @@
 //! Must not know: what any tool takes or gives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -11,14 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app;
 use crate::call::{Call, Caller, Calls, Reply};
-use crate::config::os_user;
+use crate::config::{Loaded, os_user};
 use crate::domain::audit::Principal;
 use crate::domain::face::SessionId;
+use crate::domain::log::Level;
+use crate::fleet::roster::Fleet;
 
 use super::Session;
 use super::fault::{Exit, Fault};
 use super::out;
 use super::serve::block_on;
+
+/// How long a server that was started for one call may take to end.
+const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// The protocol revision on record for a call that used none.
 const REVISION: &str = "cli";
@@ -26,6 +32,8 @@ const REVISION: &str = "cli";
 /// The call path, open for as long as one command needs it.
 pub(super) struct Desk {
     pub(super) calls: Calls,
+    /// The server that was started for this, if one was.
+    pub(super) fleet: Option<Fleet>,
     caller: Caller,
 }
 
@@ -34,6 +42,8 @@ pub(super) struct Answer {
     body: Bytes,
     envelope: Value,
     is_error: bool,
+    /// Whether a server behind colibri gave it, as it stands there.
+    is_result: bool,
 }
 
 /// Opens the call path, lets the command make its calls, and closes it whatever they came to.
@@ -46,13 +56,41 @@ pub(super) fn at_desk<T>(
     let (loaded, logger) = session.load()?;
     block_on(async {
         let (calls, closing) = app::calls(&loaded.config, &logger).await?;
-        let principal = Arc::new(Principal { client: client.to_owned(), user: os_user() });
-        let caller = Caller { principal, revision: REVISION, session: SessionId::default() };
-        let desk = Desk { calls, caller };
+        let desk = Desk { calls, fleet: None, caller: caller(client) };
         let done = work(&desk).await;
         closing.close().await;
         done
     })?
+}
+
+/// The same with a server of the configuration behind it, which is started for this and ends with it.
+pub(super) fn at_desk_before<T>(
+    loaded: &Loaded,
+    server: &str,
+    client: &str,
+    work: impl AsyncFnOnce(&Desk) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    // That it starts and ends is no news to who asked for it; what is wrong with it is.
+    let level = if loaded.config.log == Level::Info { Level::Warn } else { loaded.config.log };
+    let logger = app::stderr_logger(level);
+    block_on(async {
+        let (calls, fleet, closing) = app::calls_of(loaded, server, &logger).await?;
+        let attached = fleet.as_ref().map(|fleet| fleet.attach(SessionId::default()));
+        let desk = Desk { calls, fleet, caller: caller(client) };
+        let done = work(&desk).await;
+        drop(attached);
+        if let Some(fleet) = &desk.fleet {
+            // What does not end in time ends with this process.
+            let _ = tokio::time::timeout(END_WITHIN, fleet.close()).await;
+        }
+        closing.close().await;
+        done
+    })?
+}
+
+fn caller(client: &str) -> Caller {
+    let principal = Arc::new(Principal { client: client.to_owned(), user: os_user() });
+    Caller { principal, revision: REVISION, session: SessionId::default() }
 }
 
 /// One call, told as its envelope to machines and by `show` to people.
@@ -86,12 +124,16 @@ impl Desk {
         match self.calls.run(call).await {
             Reply::Envelope { body, is_error } => {
                 let envelope = serde_json::from_slice(&body).unwrap_or_default();
-                Ok(Answer { body, envelope, is_error })
+                Ok(Answer { body, envelope, is_error, is_result: false })
             }
-            Reply::Result { body, .. } | Reply::Error { raw: body } => {
+            Reply::Result { body, .. } => {
                 let envelope: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let is_error = envelope["isError"] == true || envelope.get("code").is_some();
-                Ok(Answer { body, envelope, is_error })
+                let is_error = envelope["isError"] == true;
+                Ok(Answer { body, envelope, is_error, is_result: true })
+            }
+            Reply::Error { raw: body } => {
+                let envelope = serde_json::from_slice(&body).unwrap_or_default();
+                Ok(Answer { body, envelope, is_error: true, is_result: false })
             }
             Reply::UnknownTool { message } => Err(Fault::new(Exit::Usage, out::visible(&message))),
             Reply::Cancelled => Err(Fault::new(Exit::Unexpected, "the call was cancelled")),
@@ -107,13 +149,18 @@ impl Answer {
         show: impl FnOnce(&Value) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         if json {
-            out::bytes(&[&self.body[..], b"\n"].concat())?;
+            out::line(&out::visible_json(&String::from_utf8_lossy(&self.body)))?;
             return if self.is_error { Err(Fault::told(Exit::ToolError)) } else { Ok(()) };
         }
         match self.error() {
             None => show(&self.envelope["data"]),
             Some(error) => Err(Fault::new(Exit::ToolError, in_words(error))),
         }
+    }
+
+    /// What a server behind colibri gave, raw.
+    pub(super) fn result(&self) -> Option<std::borrow::Cow<'_, str>> {
+        self.is_result.then(|| String::from_utf8_lossy(&self.body))
     }
 
     /// What is inside the envelope, whole, as `colibri call` shows it.

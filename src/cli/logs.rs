@@ -40,9 +40,9 @@ pub(super) fn run(session: &Session, arguments: &Arguments) -> Result<(), Fault>
 /// Prints one line of a stream; tells whether somebody still reads.
 pub(super) fn print(line: Line, json: bool, brief: impl Fn(&Value) -> String) -> Result<bool, Fault> {
     match line {
-        Line::One(one) if json => out::line_if_read(&one.to_string()),
+        Line::One(one) if json => out::json_if_read(&one),
         Line::One(one) => out::line_if_read(&out::visible(&brief(&one))),
-        Line::Missed(count) if json => out::line_if_read(&json!({ "missed": count }).to_string()),
+        Line::Missed(count) if json => out::json_if_read(&json!({ "missed": count })),
         Line::Missed(count) => {
             out::talk(&format!("({count} are missing here: they came too fast)")).map(|()| true)
         }

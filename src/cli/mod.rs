@@ -8,6 +8,7 @@ mod auth;
 mod call;
 mod completions;
 mod config;
+mod consent;
 mod doctor;
 mod events;
 mod fault;

@@ -2,6 +2,7 @@
 //!
 //! Owns: which of several colibris is meant, and the words of the answers for people.
 
+mod accept;
 mod line;
 mod show;
 
@@ -16,6 +17,7 @@ use super::fault::{Exit, Fault};
 use super::out;
 use super::serve::block_on;
 
+pub(super) use accept::{Accepted, accept};
 pub(super) use line::{Line, Running, all};
 pub(super) use show::{row, server_rows, span};
 
@@ -40,15 +42,6 @@ pub(super) struct Named {
     server: String,
     #[command(flatten)]
     which: Which,
-}
-
-/// A server of it, and some of its tools.
-#[derive(clap::Args)]
-pub(super) struct Accepted {
-    #[command(flatten)]
-    named: Named,
-    /// The tools, by their server's own names [default: all that wait]
-    tools: Vec<String>,
 }
 
 impl Which {
@@ -173,18 +166,6 @@ pub(super) fn test(session: &Session, named: &Named) -> Result<(), Fault> {
         tested["tools"],
         tested["list_ms"],
     ))
-}
-
-/// `colibri server accept`.
-pub(super) fn accept(session: &Session, accepted: &Accepted) -> Result<(), Fault> {
-    let Accepted { named, tools } = accepted;
-    let request = Request::Accept { server: named.server.clone(), tools: tools.clone() };
-    let answer = ask(session, &named.which, &request, SOON)?;
-    if session.json {
-        return out::json(&answer);
-    }
-    let names = answer["accepted"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    names.into_iter().try_for_each(|name| out::line(&format!("accepted {}", out::visible(name))))
 }
 
 /// One server in one line.

@@ -1,12 +1,10 @@
 //! The door to stdout for every command that is not `serve`.
 
-use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
 
 use serde::Serialize;
 
-use crate::domain::log::steers;
-pub(super) use crate::domain::log::visible;
+pub(super) use crate::domain::log::{visible, visible_json};
 
 use super::fault::Fault;
 
@@ -30,9 +28,15 @@ pub(super) fn talk(line: &str) -> Result<(), Fault> {
     Ok(writeln!(io::stderr(), "{line}")?)
 }
 
-/// Prints one JSON value on one line.
+/// Prints one JSON value on one line. What would steer a terminal in it is escaped.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Fault> {
-    line(&serde_json::to_string(value).expect("what commands print always serialises"))
+    json_if_read(value).map(drop)
+}
+
+/// The same, to a reader that may leave. Tells whether it is still there.
+pub(super) fn json_if_read(value: &impl Serialize) -> Result<bool, Fault> {
+    let json = serde_json::to_string(value).expect("what commands print always serialises");
+    line_if_read(&visible_json(&json))
 }
 
 /// Prints bytes. A reader that has seen enough (`| head`) is no failure.
@@ -50,21 +54,10 @@ fn write(bytes: &[u8]) -> Result<bool, Fault> {
     }
 }
 
-/// Prints a JSON value for people, with line breaks. JSON's own escapes leave `U+009B` and its like as
-/// they are; here they become escapes too, which mean the same.
+/// Prints a JSON value for people, with line breaks.
 pub(super) fn pretty(value: &impl Serialize) -> Result<(), Fault> {
     let plain = serde_json::to_string_pretty(value).expect("what commands print always serialises");
-    let mut shown = String::with_capacity(plain.len() + 1);
-    for c in plain.chars() {
-        if c == '\n' || !steers(c) {
-            shown.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(shown, "\\u{unit:04x}");
-            }
-        }
-    }
-    line(&shown)
+    line(&visible_json(&plain))
 }
 
 /// Prints one line to a reader that may leave. Tells whether it is still there.

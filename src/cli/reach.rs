@@ -146,7 +146,7 @@ fn credentials(
     oauth.map(|oauth| Some(Arc::new(oauth) as _)).map_err(|error| unusable(name, &error.to_string()))
 }
 
-fn unusable(name: &str, reason: &str) -> Fault {
+pub(super) fn unusable(name: &str, reason: &str) -> Fault {
     let what = format!("the server `{}` cannot be used: {}", out::visible(name), out::visible(reason));
     Fault::new(Exit::ConfigInvalid, what)
 }

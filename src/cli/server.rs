@@ -23,7 +23,7 @@ Examples:
   colibri server restart github         a new connection, also for one that had given up
   colibri server disable github         its tools are gone until it is enabled; not kept beyond this run
   colibri server test github            does it answer, and how fast?
-  colibri server accept github          take changed definitions of its tools for good
+  colibri server accept github          look at what changed of its tools, and take it for good
 
 Comments and layout of the file stay as they are. A secret is best written as '${VAR}': the variable is filled in when the
 server is started, and the file does not hold it. Where several colibris run, --pid says which.";

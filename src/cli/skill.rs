@@ -135,7 +135,7 @@ fn check(path: &Path, json: bool) -> Result<(), Fault> {
     let count = problems.len();
     for Diagnostic { path, line, message, .. } in problems.iter().filter(|_| !json) {
         let line = line.map(|line| format!(":{line}")).unwrap_or_default();
-        out::line(&format!("{path}{line}: {message}"))?;
+        out::line(&visible(&format!("{path}{line}: {message}")))?;
     }
     match count {
         0 if json => Ok(()),

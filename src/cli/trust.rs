@@ -1,6 +1,5 @@
 //! `colibri trust`: lets files of a working directory start programs, once somebody has seen which.
 
-use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use crate::config::{
 use crate::fleet::web::shown;
 
 use super::Session;
+use super::consent::{agreed, can_be_asked};
 use super::fault::{Exit, Fault};
 use super::out;
 
@@ -25,9 +25,6 @@ Examples:
 A file is trusted as it is now, at its place: once it changes it starts nothing until it is trusted again.
 What lies in an envFile, and the programs themselves, are not part of that. A file that is named with --config
 needs no trust.";
-
-/// A yes, and room for a longer one.
-const ANSWER_BYTES_MAX: u64 = 64;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -88,8 +85,7 @@ fn decide(session: &Session, record: &TrustRecord, path: &Path, yes: bool) -> Re
     if !session.json {
         show(path, &seen)?;
     }
-    let at_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if !yes && (session.json || !at_terminal) {
+    if !yes && (session.json || !can_be_asked()) {
         if session.json {
             out::json(&json!({ "files": [described(path, &seen, false)] }))?;
         }
@@ -97,7 +93,7 @@ fn decide(session: &Session, record: &TrustRecord, path: &Path, yes: bool) -> Re
             "nothing was trusted: nobody can be asked here; if you have seen what it starts, add --yes";
         return Err(Fault::new(Exit::Usage, what));
     }
-    let is_trusted = yes || agreed()?;
+    let is_trusted = yes || agreed("Trust this file, as it is now?")?;
     if is_trusted {
         record.add(seen.file.clone())?;
     }
@@ -106,14 +102,6 @@ fn decide(session: &Session, record: &TrustRecord, path: &Path, yes: bool) -> Re
         out::line(&if is_trusted { format!("trusted {path}") } else { format!("{path} is not trusted") })?;
     }
     Ok(described(path, &seen, is_trusted))
-}
-
-/// Asks; anything but a yes is a no.
-fn agreed() -> Result<bool, Fault> {
-    out::talk("Trust this file, as it is now? [y/N]")?;
-    let mut answer = String::new();
-    std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 fn show(path: &Path, seen: &Preview) -> Result<(), Fault> {
@@ -150,6 +138,14 @@ fn lines(server: &PreviewedServer) -> Vec<String> {
     if !server.headers.is_empty() {
         lines.push(format!("sends    {} (values are not shown)", server.headers.join(", ")));
     }
+    for (name, places) in &server.variables {
+        lines.push(format!("fills in your {name}: {}", places.join(", ")));
+    }
+    if !server.loaders.is_empty() {
+        let names = server.loaders.join(", ");
+        lines.push(format!("CAREFUL  {names}: what runs in the program can depend on this"));
+    }
+    lines.extend(server.oauth.as_ref().map(|oauth| format!("signs in {oauth}")));
     lines.extend(server.sandbox.as_ref().map(|sandbox| format!("sandbox  {sandbox}")));
     if server.disabled {
         lines.push("turned off, for now".to_owned());

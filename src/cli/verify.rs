@@ -71,7 +71,7 @@ impl Verdict {
             }));
         }
         let about = index.map(|index| format!("record {index} is in ")).unwrap_or_default();
-        out::line(&format!("valid {what}: {about}{origin} at {size} records\nroot {root}"))?;
+        out::line(&format!("valid {what}: {about}{} at {size} records\nroot {root}", out::visible(origin)))?;
         record.as_ref().map_or(Ok(()), |record| out::line(&out::visible(record)))
     }
 }

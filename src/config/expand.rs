@@ -106,8 +106,37 @@ impl<'a> Variables<'a> {
     }
 }
 
+/// The names of the variables that a text asks for, in their order.
+pub(super) fn asked_for(text: &str) -> Vec<&str> {
+    let opened = text.split("${").skip(1).filter_map(|after| after.split_once('}'));
+    let names = opened.map(|(inner, _)| {
+        let inner = inner.strip_prefix("env:").unwrap_or(inner);
+        inner.split_once(":-").map_or(inner, |(name, _)| name)
+    });
+    names.filter(|name| is_name(name) && !matches!(*name, "userHome" | "workspaceFolder")).collect()
+}
+
 fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PR-2: what is shown before a file is trusted is what would be filled in.
+    #[test]
+    fn what_a_text_asks_for() {
+        for (text, expected) in [
+            ("plain $A {B}", ""),
+            ("Bearer ${TOKEN}", "TOKEN"),
+            ("${A}${env:B}x${C:-d}${userHome}${workspaceFolder}", "A B C"),
+            ("${name%suffix} ${1} ${A", ""),
+            ("${${A}}", "A"),
+        ] {
+            assert_eq!(asked_for(text).join(" "), expected, "{text}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! lacks a variable today. Values of variables and headers are left out.
 //! Must not know: how it is shown, or what is decided.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -11,11 +12,64 @@ use serde_json::Value;
 
 use super::check::{Weight, check};
 use super::dialect;
+use super::expand::asked_for;
 use super::layers::{Layer, Looked, PROJECT_FILE, SHARED_FILE};
 use super::problem::{ConfigError, Problem, Report};
 use super::schema::{self, FILE};
 use super::tree::{Field, Node, Tree};
 use super::trust::{self, TrustedFile};
+
+/// Variables by which an environment decides what code runs in a program: what its loader or interpreter takes in
+/// first, and where packages are fetched from. An entry that ends in `_` stands for all that begin so.
+const LOADERS: &[&str] = &[
+    "LD_",
+    "DYLD_",
+    "GCONV_PATH",
+    "PATH",
+    "BASH_ENV",
+    "ENV",
+    "SHELL",
+    "PROMPT_COMMAND",
+    "IFS",
+    "EDITOR",
+    "PAGER",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "NPM_CONFIG_",
+    "BUN_",
+    "DENO_",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "PIP_",
+    "UV_",
+    "PERL5LIB",
+    "PERL5OPT",
+    "RUBYLIB",
+    "RUBYOPT",
+    "GEM_",
+    "BUNDLE_",
+    "LUA_PATH",
+    "LUA_CPATH",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "CLASSPATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "DOTNET_",
+    "CORECLR_",
+    "GOFLAGS",
+    "RUSTC_WRAPPER",
+    "GIT_",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+];
 
 /// What a file would do.
 #[derive(Clone, Debug)]
@@ -47,6 +101,12 @@ pub struct PreviewedServer {
     pub env_file: Option<String>,
     /// The names of the headers that are sent to it.
     pub headers: Vec<String>,
+    /// Which of your variables are filled in, and where: by name, the places such as `headers.Authorization`.
+    pub variables: BTreeMap<String, Vec<String>>,
+    /// Those of `env` that decide what code the program runs, or where it gets it.
+    pub loaders: Vec<String>,
+    /// How it is signed in to, without the secret.
+    pub oauth: Option<Value>,
     /// What it says about its sandbox.
     pub sandbox: Option<Value>,
     /// Whether it is turned off.
@@ -115,7 +175,52 @@ fn server(field: Field) -> PreviewedServer {
     shown.env = names("env");
     shown.env_file = text("envFile");
     shown.headers = names("headers");
+    shown.variables = variables(&node);
+    shown.loaders = shown.env.iter().filter(|name| is_loader(name)).cloned().collect();
+    shown.oauth = node.get("oauth").map(oauth);
     shown.sandbox = node.get("sandbox").map(Node::to_json);
     shown.disabled = node.get("disabled").is_some_and(|disabled| disabled.tree == Tree::Bool(true));
     shown
+}
+
+/// Where variables of the person who trusts are filled in: only there, so what is written elsewhere is text.
+fn variables(node: &Node) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut look = |place: &dyn Fn() -> String, node: &Node| {
+        for name in node.text().into_iter().flat_map(asked_for) {
+            let places = found.entry(name.to_owned()).or_default();
+            let place = place();
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    };
+    for key in ["command", "args", "cwd", "envFile", "url", "env", "headers", "oauth"] {
+        let Some(value) = node.get(key) else { continue };
+        look(&|| key.to_owned(), value);
+        match &value.tree {
+            Tree::List(items) => items.iter().for_each(|item| look(&|| key.to_owned(), item)),
+            Tree::Map(fields) => {
+                for Field { name, value, .. } in fields {
+                    look(&|| format!("{key}.{name}"), value);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn is_loader(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let is_it = |known: &&str| if known.ends_with('_') { name.starts_with(known) } else { name == *known };
+    LOADERS.iter().any(is_it)
+}
+
+fn oauth(node: &Node) -> Value {
+    let mut told = node.to_json();
+    if let Some(secret) = told.get_mut("clientSecret") {
+        *secret = "(not shown)".into();
+    }
+    told
 }

@@ -75,7 +75,7 @@ pub struct ServerConfig {
     pub probe_interval: Millis,
     /// How long a probe may take.
     pub probe_timeout: Millis,
-    /// What is done about a tool whose definition changed since it was first seen.
+    /// What is done about tools and instructions that are not what they were when the server was first seen, or new.
     pub pin: Strictness,
     /// What is done about a result that does not fit the tool's own output schema.
     pub validate_output: Strictness,

@@ -15,7 +15,7 @@ use super::ledger::{
     ServerChanged, ServerEnded, ToolChanged, ToolPinned, clip, identify,
 };
 use super::merkle::Hash;
-use super::pin::PinnedBy;
+use super::pin::{Change, PinnedBy};
 
 /// A catalog that weighs more is not remembered: its server is asked again instead.
 pub const CATALOG_BYTES_MAX: usize = 16 << 20;
@@ -46,8 +46,8 @@ pub trait Chronicle: Send + Sync + 'static {
     fn pins(&self, server: &str) -> Pending<'_, Result<BTreeMap<String, Hash>, AuditError>>;
 
     /// Pins definitions and puts it on record, all or nothing. At [`PinnedBy::FirstSight`], a tool that
-    /// is pinned already stays as it is, whoever pinned it meanwhile; what changes nothing leaves no
-    /// record.
+    /// is pinned already stays as it is, whoever pinned it meanwhile, and no more are pinned than
+    /// [`SEEN_MAX`](super::pin::SEEN_MAX); what changes nothing leaves no record.
     fn pin(
         &self,
         call: CallId,
@@ -89,18 +89,18 @@ pub enum Fact {
         /// The limit that it went beyond, if that is why; see `End::code`.
         limit: Option<&'static str>,
     },
-    /// A tool's definition is not the one that was pinned.
+    /// A tool's definition is not the one that was pinned, or it is new where that needs a person's word.
     ToolChanged {
         /// Which server.
         server: String,
-        /// Which tool.
+        /// Which tool; see `pin::INSTRUCTIONS`.
         tool: String,
-        /// The digest that was pinned.
-        pinned: Hash,
-        /// The digest now.
-        found: Hash,
+        /// What it was and is.
+        change: Change,
         /// Whether it cannot be called until it is accepted.
         enforced: bool,
+        /// How many more were found so at the same time, and are not put on record one by one.
+        more: u64,
     },
     /// A result does not fit its tool's output schema.
     OutputMismatch {
@@ -146,11 +146,12 @@ impl Fact {
                 limit: limit.map(str::to_owned),
                 server: identify(&server).into_owned(),
             }),
-            Self::ToolChanged { server, tool, pinned, found, enforced } => Event::ToolChanged(ToolChanged {
+            Self::ToolChanged { server, tool, change, enforced, more } => Event::ToolChanged(ToolChanged {
                 call,
                 enforced,
-                found,
-                pinned,
+                found: change.found,
+                more,
+                pinned: change.pinned,
                 server: identify(&server).into_owned(),
                 tool: identify(&tool).into_owned(),
             }),

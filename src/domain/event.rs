@@ -12,12 +12,16 @@ use serde::{Serialize, Serializer};
 
 use super::audit::CallId;
 use super::clock::{Moment, Timestamp};
+use super::ledger::clip;
 use super::life::{Health, Phase, State};
 use super::merkle::Hash;
 use super::provider::ProviderError;
 
 /// How much of a result an event repeats.
 pub const SUMMARY_BYTES_MAX: usize = 1 << 10;
+
+/// How many names one list of an event has. Events are kept, and a server chooses how many tools it has.
+pub const NAMES_MAX: usize = 200;
 
 /// One event, as subscribers get it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +56,7 @@ pub enum News {
     ToolsDiscovered {
         /// How many.
         count: usize,
-        /// Their names, in the order of the list.
+        /// Their names, in the order of the list; the first [`NAMES_MAX`].
         names: Vec<String>,
     },
     /// The tools of a server were listed again.
@@ -80,17 +84,23 @@ pub enum News {
         /// For people.
         message: String,
     },
-    /// A tool's definition is not the one that was pinned.
+    /// A tool's definition is not the one that was pinned, or nobody has seen it before.
     #[serde(rename = "provider.mcp.tool.changed")]
     ToolChanged {
-        /// Which tool.
+        /// Which tool; see `pin::INSTRUCTIONS`.
         tool: String,
+        /// `changed` or `new`.
+        kind: &'static str,
         /// The digest that was pinned.
-        pinned: Hash,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pinned: Option<Hash>,
         /// The digest now.
         found: Hash,
         /// Whether it cannot be called until it is accepted.
         enforced: bool,
+        /// How many more are so, and are not told one by one.
+        #[serde(skip_serializing_if = "is_zero")]
+        more: u64,
     },
     /// A tool's words hide something.
     #[serde(rename = "provider.mcp.tool.flagged")]
@@ -170,6 +180,32 @@ impl News {
         }
     }
 
+    /// The same within bounds: names are clipped, and lists of them end.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        match &mut self {
+            Self::ToolsDiscovered { names, .. } => bound(names),
+            Self::ToolsRefreshed(diff) => {
+                let Diff { added, removed, changed, unchanged: _, more } = diff;
+                for names in [added, removed, changed] {
+                    *more += names.len().saturating_sub(NAMES_MAX) as u64;
+                    bound(names);
+                }
+            }
+            Self::ToolCompleted { tool, .. }
+            | Self::ToolFailed { tool, .. }
+            | Self::ToolChanged { tool, .. }
+            | Self::ToolFlagged { tool, .. }
+            | Self::OutputMismatch { tool, .. } => shorten(tool),
+            Self::Disconnected { .. }
+            | Self::Reconnected { .. }
+            | Self::ReconnectExhausted { .. }
+            | Self::StateChanged { .. }
+            | Self::HealthChanged { .. } => {}
+        }
+        self
+    }
+
     /// A call that failed, from the one taxonomy.
     pub fn failed(tool: &str, error: &ProviderError) -> Self {
         let message = summary(&error.to_string());
@@ -210,6 +246,19 @@ impl News {
     }
 }
 
+fn bound(names: &mut Vec<String>) {
+    names.truncate(NAMES_MAX);
+    names.iter_mut().for_each(shorten);
+}
+
+fn shorten(name: &mut String) {
+    let end = clip(name).len();
+    if end < name.len() {
+        name.truncate(end);
+        name.push('…');
+    }
+}
+
 fn lost_because(state: &State) -> Option<String> {
     match &state.phase {
         Phase::Connecting { outage, .. }
@@ -233,7 +282,8 @@ impl Sequences {
     pub fn stamp(&mut self, server: &str, correlation_id: CallId, timestamp: Timestamp, news: News) -> Event {
         let last = self.last.entry(news.topic()).or_default();
         *last += 1;
-        Event { sequence: *last, timestamp, correlation_id, server: server.to_owned(), news }
+        let (sequence, server, news) = (*last, server.to_owned(), news.bounded());
+        Event { sequence, timestamp, correlation_id, server, news }
     }
 }
 
@@ -248,6 +298,9 @@ pub struct Diff {
     pub changed: Vec<String>,
     /// How many are as they were.
     pub unchanged: usize,
+    /// How many names are left out, where a list is longer than [`NAMES_MAX`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more: u64,
 }
 
 impl Diff {
@@ -279,6 +332,11 @@ pub fn summary(text: &str) -> String {
     }
     let end = text.floor_char_boundary(SUMMARY_BYTES_MAX - '…'.len_utf8());
     format!("{}…", &text[..end])
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {

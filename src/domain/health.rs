@@ -39,7 +39,7 @@ pub struct ServerFacts {
     pub tools: u64,
     /// What went wrong last, and what is waited for.
     pub trouble: Option<String>,
-    /// Tools that are not what they were when they were first seen.
+    /// Tools that wait for a person's word: not what they were when first seen, or new where pins are enforced.
     pub changed: Vec<String>,
 }
 
@@ -74,8 +74,8 @@ pub fn judge(
     findings.extend(down);
     let changed = servers.iter().filter(|server| !server.changed.is_empty()).map(|server| {
         let (name, tools) = (&server.name, server.changed.join(", "));
-        let what = format!("tools of `{name}` are not what they were when first seen: {tools}; look at them");
-        (Status::Degraded, format!("{what} (colibri server show {name}), then colibri server accept {name}"))
+        let what = format!("tools of `{name}` are not what they were when first seen: {tools}");
+        (Status::Degraded, format!("{what}; look at them and decide: colibri server accept {name}"))
     });
     findings.extend(changed);
     let worst = findings.iter().map(|(status, _)| *status).max().unwrap_or(Status::Ok);

@@ -72,6 +72,11 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Whether a character is of a hidden kind, wherever it stands.
+pub fn is_hidden(c: char) -> bool {
+    kind(c).is_some()
+}
+
 fn kind(c: char) -> Option<Kind> {
     match c {
         '\n' | '\r' | '\t' => None,

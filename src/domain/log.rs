@@ -1,10 +1,12 @@
 //! The port through which colibri talks to people: lines, at five levels, never on stdout.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use super::hidden::is_hidden;
 
 /// How loud a line is.
 #[derive(
@@ -119,10 +121,24 @@ pub fn visible(text: &str) -> String {
 
 /// Whether a character moves a cursor, colours a terminal, hides, or turns the direction of writing.
 pub fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{feff}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
+    c.is_control() || is_hidden(c)
+}
+
+/// JSON with every such character as an escape, which means the same: JSON's own rules leave `U+009B` and its
+/// like as they are. Line breaks between the parts of a value stay.
+pub fn visible_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !steers(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // A String takes all.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    shown
 }
 
 impl fmt::Debug for Logger {
@@ -144,8 +160,23 @@ mod tests {
             ("a\r\nb\tc\0", "a\\r\\nb\\tc\\u{0}"),
             ("exe.\u{202e}fdp", "exe.\\u{202e}fdp"),
             ("in\u{200b}visible", "in\\u{200b}visible"),
+            ("\u{3164}\u{e0100}", "\\u{3164}\\u{e0100}"), // Nothing to see, and a hidden byte.
         ] {
             assert_eq!(visible(text), shown);
         }
+    }
+
+    /// SU-4: JSON for a terminal is the same JSON.
+    #[test]
+    fn json_for_terminals_says_the_same() {
+        let said = "a\u{7f}\u{9b}31m\u{202e}\u{200b}\u{e0041}\u{feff} é 語 🐦\t\n";
+        for json in [serde_json::json!(said).to_string(), serde_json::json!({ said: [said] }).to_string()] {
+            let shown = visible_json(&json);
+            assert!(!shown.chars().any(steers), "{shown}");
+            assert!(shown.contains("\\udb40\\udc41") && shown.contains('🐦'), "{shown}");
+            let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+            assert_eq!(read(&shown), read(&json));
+        }
+        assert_eq!(visible_json("{\n  \"a\": 1\n}"), "{\n  \"a\": 1\n}");
     }
 }

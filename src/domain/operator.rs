@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::audit::Pending;
+use super::merkle::Hash;
 
 /// The version of the requests and their answers. Another one is refused, not guessed at.
 pub const VERSION: u32 = 1;
@@ -41,13 +42,15 @@ pub enum Request {
         /// Its name.
         server: String,
     },
-    /// Take new definitions of tools for good.
+    /// Take new definitions of tools for good, as they were shown.
     Accept {
         /// Its name.
         server: String,
         /// Which tools; none named means all that wait.
         #[serde(default)]
         tools: Vec<String>,
+        /// Of all that is meant, as it was shown; see `pin::digest_of_all`.
+        digest: Hash,
     },
     /// Read the configuration again.
     Reload,
@@ -93,9 +96,13 @@ pub trait Operator: Send + Sync + 'static {
     /// Tries a server.
     fn test<'a>(&'a self, server: &'a str) -> Pending<'a, Told>;
 
-    /// Accepts new definitions, and gives the names of the tools.
-    fn accept<'a>(&'a self, server: &'a str, tools: &'a [String])
-    -> Pending<'a, Result<Vec<String>, String>>;
+    /// Accepts new definitions if they are what was shown, and gives the names of the tools.
+    fn accept<'a>(
+        &'a self,
+        server: &'a str,
+        tools: &'a [String],
+        shown: Hash,
+    ) -> Pending<'a, Result<Vec<String>, String>>;
 
     /// Reads the configuration again, and gives what has changed.
     fn reload(&self) -> Pending<'_, Result<Vec<String>, String>>;

@@ -4,6 +4,7 @@
 //! Must not know: where pins are kept, and what is done about a tool that changed.
 
 mod canonical;
+mod difference;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::ledger::identify;
 use super::merkle::Hash;
+
+pub use self::difference::{Difference, differences, readable};
+
+/// What a server's instructions are pinned under. No tool is listed by this name.
+pub const INSTRUCTIONS: &str = "(instructions)";
+
+/// As many definitions of one server are pinned for being seen: twice what one list may hold. A server that
+/// comes up with ever new names must not fill the database; a person's word is not counted.
+pub const SEEN_MAX: usize = 40_000;
 
 /// Stands before the bytes of a definition that has no canonical form. No JSON begins so.
 const RAW: &[u8] = b"raw\n";
@@ -37,55 +47,86 @@ pub fn digest(definition: &[u8]) -> Hash {
     })
 }
 
+/// The digest of instructions: that of the text as JSON. No definition of a tool is a JSON text.
+pub fn digest_of_instructions(text: &str) -> Hash {
+    digest(&serde_json::to_vec(text).expect("a text always serialises"))
+}
+
+/// One digest for several definitions: that of the JSON object that has, by tool, the digest of each.
+pub fn digest_of_all<'t>(tools: impl IntoIterator<Item = (&'t str, Hash)>) -> Hash {
+    let all: BTreeMap<&str, Hash> = tools.into_iter().collect();
+    digest(&serde_json::to_vec(&all).expect("texts always serialise"))
+}
+
 /// What a list of tools means against the pins of its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Tools that were never seen, with the digests to pin.
+    /// Tools that were never seen and are believed for that, with the digests to pin.
     pub new: Vec<(String, Hash)>,
-    /// Tools whose definition is not the pinned one.
+    /// Tools that wait for a person's word: their definition is not the pinned one, or they are new where
+    /// pins are enforced.
     pub changed: Vec<Changed>,
     /// How many are as they were.
     pub unchanged: usize,
+    /// Whether anything of this server was pinned before.
+    pub is_known: bool,
 }
 
-/// A tool whose definition is not the pinned one.
+/// A tool that waits for a person's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// As its server calls it.
     pub tool: String,
-    /// The digest that was pinned.
-    pub pinned: Hash,
-    /// The digest now.
-    pub found: Hash,
+    /// What it is and was.
+    pub change: Change,
     /// Whether it cannot be called until it is accepted.
     pub enforced: bool,
 }
 
+/// What a definition was, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The digest that was pinned; none for a tool that is new.
+    pub pinned: Option<Hash>,
+    /// The digest now.
+    pub found: Hash,
+}
+
+impl Change {
+    /// One word for it.
+    pub fn kind(&self) -> &'static str {
+        kind(self.pinned)
+    }
+}
+
+/// One word for a change, by what was pinned.
+pub(super) fn kind(pinned: Option<Hash>) -> &'static str {
+    if pinned.is_some() { "changed" } else { "new" }
+}
+
 impl Verdict {
-    /// Compares the listed tools, in their order, with the pins as a chronicle gives them. A tool that is
-    /// gone keeps its pin: coming back as something else is a change.
+    /// Compares the listed tools, in their order, with the pins as a chronicle gives them. A server of which
+    /// nothing is pinned is seen for the first time, and believed. Later, a new name is believed only where
+    /// pins are not enforced: a tool that was changed could come under another name. A tool that is gone
+    /// keeps its pin: coming back as something else is a change.
     pub fn of<'t>(
         pinned: &BTreeMap<String, Hash>,
         listed: impl IntoIterator<Item = (&'t str, Hash)>,
         enforced: bool,
     ) -> Self {
-        let mut verdict = Self::default();
+        let mut verdict = Self { is_known: !pinned.is_empty(), ..Self::default() };
         for (tool, found) in listed {
-            match pinned.get(&*identify(tool)) {
-                None => verdict.new.push((tool.to_owned(), found)),
-                Some(pin) if *pin == found => verdict.unchanged += 1,
-                Some(pin) => {
-                    let tool = tool.to_owned();
-                    verdict.changed.push(Changed { tool, pinned: *pin, found, enforced });
+            let pinned = pinned.get(&*identify(tool)).copied();
+            match pinned {
+                None if !(enforced && verdict.is_known) => verdict.new.push((tool.to_owned(), found)),
+                Some(pin) if pin == found => verdict.unchanged += 1,
+                pinned => {
+                    let (tool, change) = (tool.to_owned(), Change { pinned, found });
+                    verdict.changed.push(Changed { tool, change, enforced });
                 }
             }
         }
         verdict
-    }
-
-    /// Tools that cannot be called until a person accepts them.
-    pub fn refused(&self) -> impl Iterator<Item = &str> {
-        self.changed.iter().filter(|changed| changed.enforced).map(|changed| &*changed.tool)
     }
 }
 
@@ -141,14 +182,34 @@ mod tests {
         ]);
         let listed = [("new", one), ("same", one), ("other", two), (&long, two)];
         let verdict = Verdict::of(&pinned, listed, true);
-        assert_eq!(verdict.new, [("new".to_owned(), one)]);
-        assert_eq!(verdict.unchanged, 1);
-        let changed = |tool: &str| Changed { tool: tool.to_owned(), pinned: one, found: two, enforced: true };
-        assert_eq!(verdict.changed, [changed("other"), changed(&long)]);
-        assert_eq!(verdict.refused().collect::<Vec<_>>(), ["other", &long]);
+        assert_eq!((verdict.new.len(), verdict.unchanged), (0, 1));
+        let changed = |tool: &str, pinned: Option<Hash>, found: Hash| Changed {
+            tool: tool.to_owned(),
+            change: Change { pinned, found },
+            enforced: true,
+        };
+        let expected =
+            [changed("new", None, one), changed("other", Some(one), two), changed(&long, Some(one), two)];
+        assert_eq!(verdict.changed, expected);
+        let kinds: Vec<_> = verdict.changed.iter().map(|changed| changed.change.kind()).collect();
+        assert_eq!(kinds, ["new", "changed", "changed"]);
 
         let reported = Verdict::of(&pinned, listed, false);
-        assert_eq!((reported.changed.len(), reported.refused().count()), (2, 0));
-        assert_eq!(Verdict::of(&pinned, [], true), Verdict::default(), "what is gone keeps its pin");
+        assert_eq!((reported.new, reported.changed.len()), (vec![("new".to_owned(), one)], 2));
+        let gone = Verdict { is_known: true, ..Verdict::default() };
+        assert_eq!(Verdict::of(&pinned, [], true), gone, "what is gone keeps its pin");
+        let first = Verdict::of(&BTreeMap::new(), listed, true);
+        assert_eq!((first.new.len(), first.changed.len(), first.is_known), (4, 0, false));
+    }
+
+    /// SU-4: what is accepted together has one digest, whatever its order; instructions are no tool.
+    #[test]
+    fn several_have_one_digest() {
+        let (one, two) = (digest(b"{}"), digest(b"[]"));
+        let all = digest_of_all([("b", two), ("a", one)]);
+        assert_eq!(all, digest_of_all([("a", one), ("b", two)]));
+        assert_eq!(all, digest(format!(r#"{{"a":"{one}","b":"{two}"}}"#).as_bytes()));
+        assert_ne!(all, digest_of_all([("a", two), ("b", one)]));
+        assert_eq!(digest_of_instructions("Be kind."), digest(br#""Be kind.""#));
     }
 }

@@ -50,6 +50,11 @@ pub struct Called {
     pub correlation_id: CallId,
 }
 
+/// What of a raw `CallToolResult` is text.
+pub fn readable(result: &str) -> String {
+    render(result).text
+}
+
 impl TextOutcome {
     /// Of a call that was answered: `result` is the raw `CallToolResult`.
     pub fn answered(called: Called, result: &str) -> Self {

@@ -130,18 +130,26 @@ impl Keeper {
                 && !ship.is_off(),
             tools: status.offered.tools.tools.len() as u64,
             trouble: status.state.trouble(now),
-            changed: status
-                .offered
-                .changed
-                .keys()
-                .take(CHANGED_SHOWN)
-                .map(|tool| visible(clip(tool)))
-                .collect(),
+            changed: waiting(&status.offered),
         };
         let mut all: Vec<ServerFacts> = ships.list.iter().zip(statuses).map(facts).collect();
         all.extend(ships.absent.iter().cloned());
         all
     }
+}
+
+/// What of an offer waits for a person's word, in words.
+fn waiting(offered: &Offered) -> Vec<String> {
+    let named = offered.changed.iter().take(CHANGED_SHOWN).map(|(tool, change)| match change.pinned {
+        Some(_) => visible(clip(tool)),
+        None => format!("{} (new)", visible(clip(tool))),
+    });
+    let more = offered.changed.len().saturating_sub(CHANGED_SHOWN);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let unpinned = offered.unpinned;
+    let unpinned =
+        (unpinned > 0).then(|| format!("{unpinned} that are not pinned, since it has had too many names"));
+    named.chain(more).chain(unpinned).collect()
 }
 
 /// Returns when one of them does; never, if there is none.

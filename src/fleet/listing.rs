@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::domain::effort::Effort;
 use crate::domain::instructions::SERVER_BYTES_MAX;
 use crate::domain::ledger::clip;
+use crate::domain::pin::INSTRUCTIONS;
 use crate::mcp::error::code;
 use crate::mcp::headers::{Mirror, mirrors};
 use crate::mcp::raw::Members;
@@ -305,6 +306,9 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
     let Definition { name, input_schema } = parsed;
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("{}…: its name is longer than {NAME_BYTES_MAX} bytes", shown(definition)));
+    }
+    if name == INSTRUCTIONS {
+        return Err(format!("{name}: this name is colibri's own"));
     }
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));

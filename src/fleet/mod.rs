@@ -32,6 +32,7 @@ mod pool;
 pub mod queues;
 mod remembered;
 pub mod report;
+pub mod review;
 pub mod roster;
 mod scribe;
 pub mod seek;

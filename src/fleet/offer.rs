@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::merkle::Hash;
+use crate::domain::pin::{Change, INSTRUCTIONS, digest_of_instructions};
 
 use super::listing::Tools;
 
@@ -32,16 +33,31 @@ pub struct Offered {
     pub abilities: Abilities,
     /// By tool: the digest of its definition.
     pub digests: BTreeMap<String, Hash>,
-    /// Tools whose definition is not the one that was pinned: what was pinned, what was found.
-    pub changed: BTreeMap<String, (Hash, Hash)>,
+    /// Tools that wait for a person's word, and the instructions, if they do, under [`INSTRUCTIONS`].
+    pub changed: BTreeMap<String, Change>,
+    /// What of these was pinned, as far as it is still known, under the same names.
+    pub former: Vec<Item>,
     /// Whether these cannot be called until their new definition is accepted.
     pub withholds: bool,
+    /// How many are not pinned, since there are too many.
+    pub unpinned: usize,
 }
 
 impl Offered {
     /// Whether a tool cannot be called until its new definition is accepted.
     pub(super) fn is_withheld(&self, tool: &str) -> bool {
         self.withholds && self.changed.contains_key(tool)
+    }
+
+    /// The digest of what it says of itself, if it says anything.
+    pub(super) fn instructions_digest(&self) -> Option<Hash> {
+        let said = self.instructions.as_deref().filter(|said| !said.trim().is_empty());
+        said.map(digest_of_instructions)
+    }
+
+    /// What it says of itself, unless that has to be accepted first.
+    pub(super) fn shown_instructions(&self) -> Option<&str> {
+        self.instructions.as_deref().filter(|_| !self.is_withheld(INSTRUCTIONS))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a person does to a running fleet: starts a server again, turns it off and on, tries it, looks at it closely.
+//! What a person does to a running fleet: starts a server again, turns it off and on, tries it.
 //!
 //! Owns: finding a server by what people call it, and that none of this is remembered beyond this run.
 //! Must not know: who asks, or by which way.
@@ -12,11 +12,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::domain::event::News;
 use crate::domain::health::ServerFacts;
-use crate::domain::hidden::hidden;
 use crate::domain::life::Phase;
-use crate::domain::merkle::Hash;
 use crate::domain::nearest::nearest;
-use crate::domain::pin::PinnedBy;
 
 use super::bus::episode;
 use super::error::Cause;
@@ -50,23 +47,6 @@ pub struct Tested {
     pub latency_us: Option<u64>,
     /// What went wrong.
     pub error: Option<String>,
-}
-
-/// A tool of a server, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ToolReport {
-    /// As its server calls it.
-    pub tool: String,
-    /// As clients call it; nothing if they cannot.
-    pub name: Option<String>,
-    /// Why clients cannot call it.
-    pub withheld: Option<&'static str>,
-    /// Whether its server says that it changes nothing.
-    pub read_only: bool,
-    /// Whether its server says that calling it twice is calling it once.
-    pub idempotent: bool,
-    /// What its definition hides from people.
-    pub hidden: Vec<String>,
 }
 
 impl Fleet {
@@ -157,65 +137,9 @@ impl Fleet {
         Ok(tested)
     }
 
-    /// Accepts new definitions of tools that wait for it: those named, or all. Gives their names.
-    pub async fn accept(&self, server: &str, tools: &[String]) -> Result<Vec<String>, String> {
-        let ship = self.named(server)?;
-        let offered = Arc::clone(&ship.status().borrow().offered);
-        if offered.changed.is_empty() {
-            return Err(format!(
-                "no tool waits to be accepted: `{}` offers what it offered before",
-                ship.name
-            ));
-        }
-        if let Some(stranger) = tools.iter().find(|tool| !offered.changed.contains_key(*tool)) {
-            return Err(format!("the tool `{stranger}` of `{}` does not wait to be accepted", ship.name));
-        }
-        let is_meant = |tool: &String| tools.is_empty() || tools.contains(tool);
-        let meant = offered.changed.iter().filter(|(tool, _)| is_meant(tool));
-        let meant: Vec<(String, Hash)> = meant.map(|(tool, (_, found))| (tool.clone(), *found)).collect();
-        let names = meant.iter().map(|(tool, _)| tool.clone()).collect();
-        let accepted =
-            self.surroundings().chronicle.pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
-        accepted.map_err(|error| format!("nothing is accepted: it could not be put on record: {error}"))?;
-        ship.supervised.list_again();
-        Ok(names)
-    }
-
     /// What was said by a server and about it, and what will be.
     pub fn logs(&self, server: &str) -> Result<(Vec<Arc<LogLine>>, Following), String> {
         Ok(self.named(server)?.supervised.logbook().follow())
-    }
-
-    /// One server, and every tool it listed.
-    pub fn show(&self, server: &str) -> Result<(ServerReport, Vec<ToolReport>), String> {
-        let ship = self.named(server)?;
-        let (offered, catalog) = (Arc::clone(&ship.status().borrow().offered), self.catalog());
-        let catalog = Arc::clone(&catalog.borrow());
-        let tool = |tool: &listing::Tool| {
-            let is_it = |other: &&Arc<super::catalog::Proxied>| {
-                other.server == ship.slug && *other.tool == *tool.name
-            };
-            let known = catalog.tools().iter().find(is_it);
-            // Read first: what is written as an escape hides just as well.
-            let definition: serde_json::Value =
-                serde_json::from_str(tool.definition.get()).unwrap_or_default();
-            let found = hidden(&definition.to_string());
-            ToolReport {
-                tool: tool.name.clone(),
-                name: known.map(|known| known.name.to_string()),
-                withheld: match known {
-                    Some(_) => None,
-                    None if ship.is_off() => Some("the server is off"),
-                    None if !ship.terms.filter.admits(&tool.name) => Some("toolsAllowed or toolsDenied"),
-                    None if offered.is_withheld(&tool.name) => Some("its definition has changed"),
-                    None => Some("another tool has its name"),
-                },
-                read_only: known.is_some_and(|known| known.read_only),
-                idempotent: known.is_some_and(|known| known.idempotent),
-                hidden: found.iter().map(ToString::to_string).collect(),
-            }
-        };
-        Ok((ship.report(), offered.tools.tools.iter().map(tool).collect()))
     }
 
     /// Servers that are configured and not used.
@@ -224,7 +148,7 @@ impl Fleet {
     }
 
     /// The server that people call so, by its name or by what stands before `__`.
-    fn named(&self, server: &str) -> Result<Arc<Ship>, String> {
+    pub(super) fn named(&self, server: &str) -> Result<Arc<Ship>, String> {
         let ships = self.ships();
         if let Some(ship) = ships.list.iter().find(|ship| &*ship.name == server).or_else(|| ships.get(server))
         {

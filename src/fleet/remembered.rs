@@ -15,6 +15,7 @@ struct Written<'a> {
     prompts: Vec<(&'a str, &'a RawValue)>,
     instructions: Option<&'a str>,
     abilities: Abilities,
+    former: Vec<(&'a str, &'a RawValue)>,
 }
 
 #[derive(Deserialize)]
@@ -25,6 +26,8 @@ struct Read {
     prompts: Vec<(String, Box<RawValue>)>,
     instructions: Option<String>,
     abilities: Abilities,
+    #[serde(default)]
+    former: Vec<(String, Box<RawValue>)>,
 }
 
 /// For the store.
@@ -39,15 +42,16 @@ pub(super) fn encode(offered: &Offered) -> Bytes {
         resources: items(&offered.resources),
         templates: items(&offered.templates),
         prompts: items(&offered.prompts),
-        instructions: offered.instructions.as_deref(),
+        instructions: offered.shown_instructions(),
         abilities: offered.abilities,
+        former: items(&offered.former),
     };
     serde_json::to_vec(&written).expect("raw values and texts serialise").into()
 }
 
 /// From the store; nothing if it cannot be read, as after a change of this form.
 pub(super) fn decode(raw: &[u8]) -> Option<Offered> {
-    let Read { tools, resources, templates, prompts, instructions, abilities } =
+    let Read { tools, resources, templates, prompts, instructions, abilities, former } =
         serde_json::from_slice(raw).ok()?;
     let items = |items: Vec<(String, Box<RawValue>)>| {
         items.into_iter().map(|(key, definition)| Item { key, definition }).collect()
@@ -59,6 +63,7 @@ pub(super) fn decode(raw: &[u8]) -> Option<Offered> {
         prompts: items(prompts),
         instructions,
         abilities,
+        former: items(former),
         ..Offered::default()
     })
 }
@@ -77,6 +82,7 @@ mod tests {
             resources: vec![Item { key: "file:///a".to_owned(), definition: raw(r#"{"uri":"file:///a"}"#) }],
             instructions: Some("Be kind.".to_owned()),
             abilities: Abilities { logging: true, ..Abilities::default() },
+            former: vec![Item { key: "b".to_owned(), definition: raw(r#"{"name":"b"}"#) }],
             ..Offered::default()
         };
         assert_eq!(offered.tools.tools.len(), 1, "one that cannot be called is not remembered");

@@ -77,6 +77,13 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
+    /// Where there is no client: servers are promised nothing, and do not wait to hear what it can do.
+    pub fn of_nobody() -> Self {
+        let front = Self::default();
+        front.introduce(json!({}), None);
+        front
+    }
+
     /// The client has said what it can do; without an outbox it is one that is not asked.
     pub(super) fn introduce(&self, capabilities: Value, outbox: Option<Outbox>) {
         self.0.client.send_if_modified(|client| {

@@ -11,7 +11,7 @@ use crate::domain::chronicle::{CATALOG_BYTES_MAX, CATALOGS_MAX, Chronicle, Fact,
 use crate::domain::clock::Timestamp;
 use crate::domain::ledger::{Event, identify};
 use crate::domain::merkle::Hash;
-use crate::domain::pin::PinnedBy;
+use crate::domain::pin::{PinnedBy, SEEN_MAX};
 
 use super::Store;
 use super::error::StoreError;
@@ -127,10 +127,11 @@ impl Ledger<'_> {
         by: PinnedBy,
     ) -> Result<(), StoreError> {
         let known = pins(self.connection, &self.head, server)?;
+        let room = SEEN_MAX.saturating_sub(known.len());
         let mut fresh = BTreeMap::new();
         for (tool, digest) in tools {
             let stands = match known.get(&*identify(&tool)) {
-                None => false,
+                None => by == PinnedBy::FirstSight && fresh.len() >= room,
                 Some(pin) => by == PinnedBy::FirstSight || *pin == digest,
             };
             if !stands {

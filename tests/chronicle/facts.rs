@@ -2,7 +2,7 @@
 
 use colibri::domain::chronicle::{Chronicle, Fact};
 use colibri::domain::merkle::Hash;
-use colibri::domain::pin::PinnedBy;
+use colibri::domain::pin::{Change, PinnedBy};
 use serde_json::{Value, json};
 
 use super::{World, episode, tools};
@@ -45,9 +45,9 @@ fn facts() -> Vec<(&'static str, Fact, Value)> {
             Fact::ToolChanged {
                 server: server.clone(),
                 tool: tool.clone(),
-                pinned: Hash::ZERO,
-                found: Hash([1; 32]),
+                change: Change { pinned: Some(Hash::ZERO), found: Hash([1; 32]) },
                 enforced: true,
+                more: 0,
             },
             json!({
                 "enforced": true, "found": Hash([1; 32]), "pinned": Hash::ZERO, "server": server, "tool": tool,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use colibri::domain::chronicle::{Chronicle, Fact};
 use colibri::domain::ledger::identify;
 use colibri::domain::merkle::Hash;
-use colibri::domain::pin::PinnedBy;
+use colibri::domain::pin::{PinnedBy, SEEN_MAX};
 use colibri::store::{Paths, Reader, StoreError, accept_loss};
 use tokio::runtime::Handle;
 use tokio::task::{JoinSet, block_in_place};
@@ -111,6 +111,30 @@ async fn twenty_thousand_tools_are_pinned_in_one_go() {
     let verdict = world.verdict();
     println!("verified in {:?}", begun.elapsed());
     assert!(verdict.valid, "{:?}", verdict.broken);
+}
+
+/// SU-4: a server that comes up with ever new names does not fill the database: no more are pinned for being seen
+/// than the bound, a person's word still counts, and what is pinned stays.
+#[tokio::test]
+async fn ever_new_names_do_not_fill_the_database() {
+    let world = World::new();
+    let open = world.open().await;
+    let named = |from: usize, count: usize| -> Vec<(String, Hash)> {
+        (from..from + count).map(|number| (format!("t{number}"), Hash([1; 32]))).collect()
+    };
+    open.chronicle.pin(episode(), "busy", named(0, SEEN_MAX - 1), FirstSight).await.unwrap();
+    open.chronicle.pin(episode(), "busy", named(SEEN_MAX - 1, 100), FirstSight).await.unwrap();
+    assert_eq!(open.chronicle.pins("busy").await.unwrap().len(), SEEN_MAX);
+    let records = world.records("tool.pinned").len();
+    open.chronicle.pin(episode(), "busy", named(2 * SEEN_MAX, 100), FirstSight).await.unwrap();
+    assert_eq!(world.records("tool.pinned").len(), records, "what changes nothing leaves no record");
+    open.chronicle.pin(episode(), "busy", named(2 * SEEN_MAX, 3), Accepted).await.unwrap();
+    open.chronicle.pin(episode(), "calm", named(0, 3), FirstSight).await.unwrap();
+    let pins = open.chronicle.pins("busy").await.unwrap();
+    assert_eq!((pins.len(), pins.contains_key("t0")), (SEEN_MAX + 3, true));
+    assert_eq!(open.chronicle.pins("calm").await.unwrap().len(), 3, "each server has its own bound");
+    open.close().await;
+    assert!(world.verdict().valid, "{:?}", world.verdict());
 }
 
 /// SU-4: several colibris on one ledger see a tool for the first time at once: one of them wins, all

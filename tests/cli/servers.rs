@@ -59,6 +59,52 @@ fn a_configured_server_is_called_by_name() {
     assert_eq!(heard(&home, r#""nothing""#), 1, "a person's call is made once");
 }
 
+/// CO-6, PR-1: a tool of a configured server is called by the name clients know, by the same path, on record; the one
+/// server is started for it and nothing is left of it.
+#[test]
+fn a_tool_behind_colibri_is_called_on_record() {
+    let home = Home::new();
+    let file = home.path().join("servers.json");
+    let server = json!({ "command": "sh", "args": ["-c", SERVER], "env": { "SECRET": "c4n4ry" } });
+    let other = json!({ "command": "sh", "args": ["-c", "touch \"$HOME/other\"; exec sleep 60"] });
+    let off = json!({ "command": "sh", "disabled": true });
+    let text = json!({ "mcpServers": { "shell": server, "other": other, "off": off } }).to_string();
+    std::fs::write(&file, text).unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let with = |rest: &[&'static str]| [config.as_slice(), rest].concat();
+    for arguments in [&["n=5", "m=5"][..], &[r#"{"m":5,"n":"5"}"#], &["--args", r#"{"m":5,"n":"5"}"#]] {
+        let ran = run(&home, &with(&[&["call", "shell__echo", "--json"], arguments].concat()));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}: {ran:?}");
+        assert!(ran.stdout.contains(r#""heard":{"m":5,"n":"5"}"#), "{ran:?}");
+        assert!(ran.stdout.contains("12345678901234567890123"), "{ran:?}");
+    }
+    check(
+        &home,
+        &[
+            (&with(&["call", "shell__fail"]), 5, "it is broken", ""),
+            (&with(&["call", "shell__echo", "n=5"]), 0, "", ""),
+            (&with(&["call", "shell__ech"]), 5, "PROVIDER_TOOL_NOT_FOUND", ""),
+            (&with(&["call", "shell__echo", r#"{"n":5}"#]), 5, "PROVIDER_INVALID_INPUT", ""),
+            (&with(&["call", "off__echo"]), 7, "", "the server `off` cannot be used"),
+            (&with(&["call", "nobody__echo"]), 2, "", "unknown tool `nobody__echo`"),
+        ],
+    );
+    assert!(!home.path().join("other").exists(), "no other server is started");
+    let records = run(&home, &["audit", "list", "--json"]).json();
+    let ours = records["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|action| action["tool"] == "shell__echo" && action["client"] == "colibri call");
+    assert_eq!(ours.count(), 5, "{records}");
+    let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let line = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        let told = String::from_utf8_lossy(&line).into_owned();
+        told.contains(home.path().to_str().unwrap())
+    });
+    assert_eq!(left.count(), 0, "nothing is left");
+}
+
 /// PR-14: what a tool says is text to people; machines get the whole outcome, with the result as it came; a deadline
 /// that passes is an outcome too.
 #[test]

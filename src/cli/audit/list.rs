@@ -132,8 +132,8 @@ fn print_from(reader: &Reader, mut next: u64, json: bool) -> Result<Option<u64>,
     loop {
         let rows = reader.records(next, RANGE_RECORDS)?;
         for row in &rows {
-            // A record is one line of JSON already.
-            if !out::line_if_read(&if json { row.bytes.clone() } else { brief(row) })? {
+            // A record is one line of JSON already; its bytes as they are have `audit export` and `audit prove`.
+            if !out::line_if_read(&if json { out::visible_json(&row.bytes) } else { brief(row) })? {
                 return Ok(None);
             }
         }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::fault::Fault;
 use super::super::out::{self, Colour};
+use super::accept;
 
 /// How much of an error or a line is shown in a table's row.
 const WORDS_CHARS_MAX: usize = 160;
@@ -96,11 +97,20 @@ pub(super) fn closely(shown: &Value) -> Result<(), Fault> {
     }
     let tools = shown["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     if tools.is_empty() {
-        return out::line("no tools");
+        out::line("no tools")?;
+    } else {
+        out::line("")?;
+        let rows: Vec<Vec<String>> = tools.iter().map(tool).collect();
+        out::table(&["TOOL", "AS CLIENTS CALL IT", "FLAGS"], &rows)?;
     }
-    out::line("")?;
-    let rows: Vec<Vec<String>> = tools.iter().map(tool).collect();
-    out::table(&["TOOL", "AS CLIENTS CALL IT", "FLAGS"], &rows)
+    let changes = shown["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let name = out::visible(server["name"].as_str().unwrap_or("?"));
+    out::line(&format!("\nnot what was first seen; to take it for good: colibri server accept {name}"))?;
+    accept::show(changes)?;
+    row("all", &shown["changes_digest"])
 }
 
 fn tool(tool: &Value) -> Vec<String> {

@@ -25,9 +25,16 @@ fn facts(text: &str, length: usize) -> Vec<Fact> {
         Fact::ToolChanged {
             server: server.clone(),
             tool: tool.clone(),
-            pinned: hash,
-            found: Hash::ZERO,
+            change: Change { pinned: Some(hash), found: Hash::ZERO },
             enforced: true,
+            more: 7,
+        },
+        Fact::ToolChanged {
+            server: server.clone(),
+            tool: tool.clone(),
+            change: Change { pinned: None, found: hash },
+            enforced: true,
+            more: 0,
         },
         Fact::OutputMismatch { server: server.clone(), tool, message: text.into() },
         Fact::SandboxDegraded { server: server.clone(), layers: vec![text.into(); length], off: false },

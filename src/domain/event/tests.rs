@@ -1,5 +1,6 @@
 //! What is told, of what, and in which words.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -19,7 +20,14 @@ fn every() -> Vec<News> {
         News::ToolsRefreshed(Diff { unchanged: 1, ..Diff::default() }),
         News::ToolCompleted { tool: tool(), duration_ms: 4, summary: "done".to_owned() },
         News::failed("read", &ProviderError::TimedOut { limit: Duration::from_secs(1), sent: true }),
-        News::ToolChanged { tool: tool(), pinned: hash(1), found: hash(2), enforced: true },
+        News::ToolChanged {
+            tool: tool(),
+            kind: "changed",
+            pinned: Some(hash(1)),
+            found: hash(2),
+            enforced: true,
+            more: 0,
+        },
         News::ToolFlagged { tool: tool(), found: vec!["a tag".to_owned()] },
         News::OutputMismatch { tool: tool(), message: "/a".to_owned() },
         News::Disconnected { reason: "exit 1".to_owned() },
@@ -165,4 +173,25 @@ fn summaries_are_short() {
     assert_eq!(summary(&"x".repeat(1024)).len(), 1024);
     let long = summary(&"é".repeat(5000));
     assert!(long.len() <= SUMMARY_BYTES_MAX && long.ends_with("é…"), "{}", long.len());
+}
+
+/// SB-7: however many tools a server has, and however long their names, an event stays small; how many there are is
+/// told all the same.
+#[test]
+fn names_in_events_have_bounds() {
+    let long = "é".repeat(1000);
+    let many: BTreeMap<String, Hash> = (0..5000).map(|number| (format!("{number}{long}"), hash(1))).collect();
+    let bytes = |news: News| serde_json::to_vec(&news.bounded()).unwrap().len();
+    let names: Vec<String> = many.keys().cloned().collect();
+    assert!(bytes(News::ToolsDiscovered { count: names.len(), names }) < 64 << 10);
+    let News::ToolsRefreshed(diff) = News::ToolsRefreshed(Diff::between(&BTreeMap::new(), &many)).bounded()
+    else {
+        panic!("it is the same")
+    };
+    assert_eq!((diff.added.len(), diff.more), (NAMES_MAX, 5000 - NAMES_MAX as u64));
+    assert!(diff.added[0].ends_with('…') && diff.added[0].len() < 300, "{}", diff.added[0]);
+    let call = News::ToolCompleted { tool: long, duration_ms: 1, summary: String::new() };
+    assert!(bytes(call) < 1 << 10);
+    let short = News::ToolFlagged { tool: "read".to_owned(), found: Vec::new() };
+    assert_eq!(short.clone().bounded(), short);
 }

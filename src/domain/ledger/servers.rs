@@ -60,7 +60,7 @@ pub struct PinnedTool {
     pub tool: String,
 }
 
-/// A tool's definition is not the one that was pinned.
+/// A tool's definition is not the one that was pinned, or nobody has seen it before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolChanged {
     /// The correlation id.
@@ -69,8 +69,12 @@ pub struct ToolChanged {
     pub enforced: bool,
     /// The digest now.
     pub found: Hash,
-    /// The digest that was pinned.
-    pub pinned: Hash,
+    /// How many more tools were found so at the same time, without a record of their own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
+    /// The digest that was pinned; none for a tool that is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Hash>,
     /// The server's name in the configuration.
     pub server: String,
     /// As its server calls it.
@@ -125,4 +129,9 @@ pub struct LoadedFile {
     pub digest: Hash,
     /// Where it lies.
     pub path: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

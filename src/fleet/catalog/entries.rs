@@ -114,7 +114,7 @@ pub(super) fn about(source: &Source<'_>, tools: &[Arc<Proxied>], prompts: &[Arc<
     };
     About {
         name: ship.name.to_string(),
-        instructions: offered.instructions.clone(),
+        instructions: offered.shown_instructions().map(ToOwned::to_owned),
         prompts: prompts.iter().map(described).collect(),
         tools: tools.iter().filter_map(words).collect(),
     }

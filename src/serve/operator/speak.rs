@@ -90,8 +90,9 @@ async fn answer(operator: &dyn Operator, request: Request) -> Result<Value, Stri
         Request::Disable { server } => operator.disable(&server).await,
         Request::Enable { server } => operator.enable(&server).await,
         Request::Test { server } => operator.test(&server).await,
-        Request::Accept { server, tools } => {
-            operator.accept(&server, &tools).await.map(|accepted| json!({ "accepted": accepted }))
+        Request::Accept { server, tools, digest } => {
+            let accepted = operator.accept(&server, &tools, digest).await;
+            accepted.map(|accepted| json!({ "accepted": accepted }))
         }
         Request::Reload => operator.reload().await.map(|changed| json!({ "changed": changed })),
         Request::Logs { .. } | Request::Events { .. } => unreachable!("these are streams"),

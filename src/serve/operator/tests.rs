@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
 use crate::domain::audit::Pending;
+use crate::domain::merkle::Hash;
 use crate::domain::operator::{Came, Coming, Feed, Told};
 
 use super::*;
@@ -49,7 +50,12 @@ impl Operator for Straw {
         Box::pin(std::future::pending())
     }
 
-    fn accept<'a>(&'a self, _: &'a str, tools: &'a [String]) -> Pending<'a, Result<Vec<String>, String>> {
+    fn accept<'a>(
+        &'a self,
+        _: &'a str,
+        tools: &'a [String],
+        _: Hash,
+    ) -> Pending<'a, Result<Vec<String>, String>> {
         Box::pin(std::future::ready(Ok(tools.to_vec())))
     }
 
@@ -112,11 +118,12 @@ async fn next(stream: &mut BufReader<UnixStream>) -> Value {
 #[tokio::test]
 async fn one_request_one_answer() {
     let stage = Stage::new();
-    let accepted = r#"{"v":1,"verb":"accept","server":"git","tools":["a"]}"#;
+    let accepted =
+        format!(r#"{{"v":1,"verb":"accept","server":"git","tools":["a"],"digest":"{}"}}"#, Hash::ZERO);
     for (request, answer) in [
         (r#"{"v":1,"verb":"status"}"#, json!({ "v": 1, "ok": "well" })),
         (r#"{"v":1,"verb":"show","server":"git"}"#, json!({ "v": 1, "ok": { "show": "git" } })),
-        (accepted, json!({ "v": 1, "ok": { "accepted": ["a"] } })),
+        (&*accepted, json!({ "v": 1, "ok": { "accepted": ["a"] } })),
         (
             r#"{"v":1,"verb":"reload"}"#,
             json!({ "v": 1, "error": { "code": "refused", "message": "not today" } }),
@@ -129,6 +136,8 @@ async fn one_request_one_answer() {
         (r#"{"v":1,"verb":"dance"}"#, "expected one of `status`"),
         (r#"{"v":2,"verb":"status"}"#, "this is version 1"),
         (r#"{"v":1,"verb":"show"}"#, "missing field `server`"),
+        // What nobody has looked at is not accepted.
+        (r#"{"v":1,"verb":"accept","server":"git"}"#, "missing field `digest`"),
         ("hello", "no request"),
         ("\u{0}\u{7f}", "no request"),
         (&long, "at most 65536 bytes"),
