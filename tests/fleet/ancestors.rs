@@ -13,7 +13,7 @@
 //! | 9 | a stop leaves attempts running | [`a_stop_stops_every_attempt`], [`who_is_dropped_ends`] |
 //! | 10 | the timeout of an entry is not applied; two timers race | [`one_deadline_one_cancel_one_probe`] |
 //! | 11 | who ran out of time waits for the probe, in its place | [`who_ran_out_of_time_leaves_at_once`] |
-//! | 12 | references count for nothing | `fleet::changes::nobody_uses_it_so_it_rests` |
+//! | 12 | references count for nothing | `fleet::changes::nobody_uses_it_so_it_rests`, `fleet::real::lives::an_unused_process_rests` |
 //! | 13 | queues without end that wake nobody | `fleet::queues::a_queue_has_an_end`, `who_gives_up_makes_room`, `queues_are_shared_overridden_and_resized` |
 //! | 14 | what was killed is believed dead | `sandbox::orphans::closing_leaves_nobody_behind`, `sandbox::orphans::many_runs_leave_nothing` |
 //! | 15 | a child that does not list is left; its end is not seen | [`a_child_that_does_not_list_is_ended`], [`a_connection_of_ones_own_is_watched_too`] |
@@ -21,7 +21,7 @@
 //! | 17 | labels without a bound | [`a_failure_has_one_of_few_codes`] |
 //! | 18 | first frames are lost; closing waits for a handshake | [`a_handshake_that_hangs_is_not_waited_for`], `bridge::network::sockets` |
 //! | 19 | secrets in logs | `fleet::canary`, `operator::secrets::a_secret_is_shown_nowhere`, `bridge::network::trust::no_word_of_ours_repeats_a_secret` |
-//! | 20 | all come back at the same moment | [`who_fell_together_comes_back_apart`] |
+//! | 20 | all come back at the same moment | [`who_fell_together_comes_back_apart`], `fleet::real::lives::jitter_sets_them_apart` |
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -178,7 +178,7 @@ impl Stage {
 #[test]
 fn the_twelve() {
     let all = "double fail error delay crash garbage flood disconnect";
-    let mut stage = Stage::start(all, "2025-06-18", &json!({ "tools": { "delay": { "timeout": 300 } } }));
+    let mut stage = Stage::start(all, "2025-06-18", &json!({ "tools": { "delay": { "timeout": 1500 } } }));
     stage.await_state("ready");
     let listed = stage.ask("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();

@@ -91,7 +91,7 @@ fn first_come_first_served() {
 /// though the client says it twice.
 #[test]
 fn what_is_taken_back_reaches_the_process() {
-    let servers = [("s", "hang a", json!({})), ("t", "hang", json!({ "timeout": 200 }))];
+    let servers = [("s", "hang a", json!({})), ("t", "hang", json!({ "timeout": 1500 }))];
     let mut stage = Stage::start(&servers, &json!({}));
     for server in ["s", "t"] {
         stage.await_state(server, "ready");
@@ -118,12 +118,12 @@ fn what_is_taken_back_reaches_the_process() {
 /// SB-5: progress gives a call new time, again and again, up to `maxTotalTimeout`.
 #[test]
 fn progress_gives_time() {
-    let entry = |total: u64| json!({ "timeout": 1500, "maxTotalTimeout": total });
-    let servers = [("s", "steps", entry(60_000)), ("t", "steps", entry(2000))];
+    let entry = |total: u64| json!({ "timeout": 3000, "maxTotalTimeout": total });
+    let servers = [("s", "steps", entry(60_000)), ("t", "steps", entry(3200))];
     let mut stage = Stage::start(&servers, &json!({}));
     for (server, code) in [("s", "ok"), ("t", "PROVIDER_TIMEOUT")] {
         stage.await_state(server, "ready");
-        let params = json!({ "name": format!("{server}__steps"), "arguments": { "n": 12, "s": 0.25 },
+        let params = json!({ "name": format!("{server}__steps"), "arguments": { "n": 16, "s": 0.25 },
             "_meta": { "progressToken": "mine" } });
         let answer = stage.ask("tools/call", &params);
         assert_eq!(told(&answer).0, code, "{server}: {answer}");
@@ -134,7 +134,7 @@ fn progress_gives_time() {
 /// SB-5, PR-9: after a timeout a process that is nobody else's is ended and started again, and not asked whether it is well.
 #[test]
 fn a_process_of_ones_own_is_started_again_after_a_timeout() {
-    let entry = json!({ "shared": false, "timeout": 300, "probeInterval": 0 });
+    let entry = json!({ "shared": false, "tools": { "hang": { "timeout": 1500 } }, "probeInterval": 0 });
     let mut stage = Stage::start(&[("s", "hang a", entry)], &json!({}));
     let before = stage.await_state("s", "ready")["pid"].clone();
     is(&stage.call("s__hang", &json!({})), "PROVIDER_TIMEOUT", "unknown");

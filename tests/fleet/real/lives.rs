@@ -6,6 +6,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, text, told};
+use crate::cli::run;
+use crate::fleet::canary::{Web, call, state};
+use crate::fleet::children::started;
 use crate::support::until;
 
 /// PR-9: a server that stayed up as long as `restart.stable` says is started again as if for the first time, however often
@@ -105,7 +108,7 @@ fn last_words_of_an_old_process_change_nothing() {
     let mut stage = Stage::start(&[("s", "a", json!({}))], &json!({}));
     stage.await_state("s", "ready");
     for _ in 0..3 {
-        let ran = crate::cli::run(&stage.colibri.home, &["server", "restart", "s"]);
+        let ran = run(&stage.colibri.home, &["server", "restart", "s"]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
     assert_eq!(text(&stage.call("s__a", &json!({}))), "a");
@@ -145,7 +148,7 @@ fn an_unused_process_rests() {
 fn a_process_that_says_nothing_is_given_up() {
     let home = crate::hostile::child::Home::new();
     std::fs::write(home.path().join("mute.mute"), "").unwrap();
-    let mute = json!({ "connectTimeout": 700, "restart": { "delays": [50] } });
+    let mute = json!({ "connectTimeout": 1500, "restart": { "delays": [50] } });
     let servers = [("mute", "a", mute), ("well", "b", json!({}))];
     let mut stage = Stage::start_in(home, &servers, &json!({ "initConcurrency": 1 }), &[]);
     stage.await_state("well", "ready");
@@ -153,7 +156,7 @@ fn a_process_that_says_nothing_is_given_up() {
     until("it is tried again", || (stage.starts("mute").len() >= 2).then_some(()));
     // Each attempt may ask twice: nobody knows yet of which family it is.
     let (first, next) = (stage.starts("mute")[0], stage.starts("well")[0]);
-    assert!(next >= first + 700, "{first} {next}");
+    assert!(next >= first + 1500, "{first} {next}");
     stage.unset("mute", "mute");
     stage.await_state("mute", "ready");
     assert_eq!(text(&stage.call("mute__a", &json!({}))), "a");
@@ -191,4 +194,59 @@ fn calls_share_one_start() {
     }
     assert_eq!(stage.starts("s").len(), 1);
     stage.colibri.finish();
+}
+
+/// PR-9: a server that answers 401 is not tried again by itself: a call is told why at once, until a person, or a later call,
+/// asks anew.
+#[test]
+fn who_is_refused_waits_for_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let web = Web::start(0, folder.path());
+    let entry = json!({ "url": format!("http://127.0.0.1:{}/mcp", web.port), "restart": { "delays": [0] } });
+    let mut colibri = started(&json!({ "mcpServers": { "web": entry } }));
+    colibri.initialize("2025-11-25");
+    until("it is blocked", || (state(&colibri.home, "web") == "blocked").then_some(()));
+    let starts = |colibri: &crate::hostile::child::Colibri| {
+        run(&colibri.home, &["server", "list", "--json"]).json()["servers"][0]["starts"].take()
+    };
+    let before = starts(&colibri);
+    let refused = call(&mut colibri, 1, "web__echo");
+    assert_eq!(told(&refused), ("PROVIDER_INIT_FAILED".to_owned(), "no".to_owned()), "{refused}");
+    std::fs::write(folder.path().join("open"), "").unwrap();
+    assert_eq!(
+        (state(&colibri.home, "web"), starts(&colibri)),
+        (json!("blocked"), before),
+        "nobody has asked"
+    );
+    let ran = run(&colibri.home, &["server", "restart", "web"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(text(&call(&mut colibri, 2, "web__echo")), "from the web");
+    colibri.finish();
+}
+
+/// PR-2: `${VAR}` and `${VAR:-default}` reach the process filled in; an entry whose variable is missing is not started, and it
+/// is said which server, field and variable that is.
+#[test]
+fn variables_reach_the_process() {
+    let entry = |secret: &str| json!({ "command": "sh", "args": ["-c", crate::cli::SERVER], "env": { "SECRET": secret } });
+    let servers = json!({
+        "filled": entry("${COLIBRI_DB_PATH}"),
+        "given": entry("${NOT_SET_HERE:-by default}"),
+        "missing": entry("${NOT_SET_HERE}"),
+    });
+    let mut colibri = started(&json!({ "mcpServers": servers }));
+    colibri.initialize("2025-11-25");
+    let filled = colibri.home.database().display().to_string();
+    for (id, tool, expected) in [(1, "filled__echo", filled.as_str()), (2, "given__echo", "by default")] {
+        let answer = call(&mut colibri, id, tool);
+        assert_eq!(answer["result"]["env"], expected, "{answer}");
+    }
+    let log = colibri.log();
+    let told = log
+        .lines()
+        .find(|line| line.contains("[mcp:missing] not started"))
+        .unwrap_or_else(|| panic!("{log}"));
+    assert!(told.contains("NOT_SET_HERE") && told.contains("env"), "{told}");
+    assert_eq!(call(&mut colibri, 3, "missing__echo")["error"]["code"], -32_602);
+    colibri.finish();
 }

@@ -65,7 +65,7 @@ fn each_is_asked_in_its_own_way() {
 /// PR-8, SB-5: calls that run out of time while a probe is under way make no other probe; answered, it restarts nothing.
 #[test]
 fn timeouts_share_a_probe() {
-    let entry = json!({ "timeout": 300, "probeInterval": 0, "probeTimeout": 20_000 });
+    let entry = json!({ "timeout": 1500, "probeInterval": 0, "probeTimeout": 20_000 });
     let mut stage = Stage::start(&[("s", "hang a", entry)], &json!({}));
     stage.await_state("s", "ready");
     stage.set("s", "slow");
