@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use graph::{Graph, Node};
 
-/// Parts of one schema. The largest that people write have some thousands.
+/// Parts of one schema, and values that it lists. The largest that people write have some thousands.
 pub const PARTS_MAX: usize = 10_000;
 
 /// Parts that apply to one and the same value inside each other: `allOf` in `$ref` in `anyOf` …
@@ -27,13 +27,14 @@ const DEPTH_MAX: usize = 128;
 /// Checks inside each other, each a few frames of one thread's stack.
 const STACK_MAX: u64 = 500;
 
-/// Steps that are taken at once, where the call is served. Some milliseconds at most.
-const CHEAP_MAX: u64 = 1 << 20;
+/// Steps that are taken at once, where the call is served: some milliseconds at most, if each of them leaves a complaint.
+const CHEAP_MAX: u64 = 1 << 18;
 
-/// Steps that are taken at all: some seconds of a thread that nobody else waits for.
+/// Steps that are taken at all, of some 50 ns each: some seconds of a thread that nobody else waits for.
 const STEPS_MAX: u64 = 1 << 26;
 
-/// Checks that may each leave a complaint behind. Beyond it only yes or no is found out.
+/// Checks that may each leave a complaint behind, which takes microseconds and is kept until the last one is found. Beyond
+/// it only yes or no is found out.
 const COMPLAINTS_MAX: u64 = 1 << 17;
 
 /// Why a schema is not used.

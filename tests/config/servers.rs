@@ -399,3 +399,25 @@ fn secrets_are_never_shown() {
         assert!(!told.contains("hunter2") && told.contains('^'), "{told}");
     }
 }
+
+/// PR-2: what a variable puts into arguments and addresses is known as something that may be a secret; what is nobody's
+/// secret, or where something is, stays readable.
+#[test]
+fn what_was_filled_in_is_known() {
+    let sound = r#"{"mcpServers": {
+        "a": {"command": "${TOOLS}/x", "args": ["--key=${KEY}", "${HOME}", "${FOLDER}", "${NONE:-default}", "${userHome}"]},
+        "b": {"url": "https://example.com/?k=${WEB_KEY}"}
+    }}"#;
+    let mut world = World::asked(sound);
+    let folder = world.path("work").display().to_string();
+    world = world.env(&[
+        ("KEY", "k-1"),
+        ("WEB_KEY", "k-2"),
+        ("HOME", "/h"),
+        ("TOOLS", "/t"),
+        ("FOLDER", &folder),
+    ]);
+    let loaded = world.load().expect("a sound file");
+    let known: Vec<&str> = loaded.filled_in().map(colibri::config::Secret::expose).collect();
+    assert_eq!(known, ["k-1", "k-2"]);
+}

@@ -48,7 +48,8 @@ impl Graph {
         let mut names = Names::default();
         names.collect(schema);
         let (known, waiting) = (HashMap::new(), Vec::new());
-        let mut reader = Reader { root: schema, names, known, waiting, references: 0, patterns: 0 };
+        let mut reader =
+            Reader { root: schema, names, known, waiting, references: 0, values: 0, patterns: 0 };
         reader.place(schema)?;
         let mut nodes: Vec<Node> = Vec::new();
         let mut extra = Vec::new();
@@ -108,6 +109,8 @@ struct Reader<'a> {
     /// In the order of their places; those behind the last node are still to be read.
     waiting: Vec<&'a Value>,
     references: usize,
+    /// Those that are listed: compiling them takes its time, too.
+    values: u64,
     patterns: u64,
 }
 
@@ -160,7 +163,14 @@ impl<'a> Reader<'a> {
                     self.each([value], &mut node.items.all_of)?;
                 }
                 "pattern" => node.weight += value.as_str().map_or(Ok(0), |text| self.pattern(text))?,
-                "enum" | "const" | "required" | "dependentRequired" => node.weight += size(value),
+                "enum" | "const" | "required" | "dependentRequired" => {
+                    let size = size(value);
+                    node.weight += size;
+                    self.values += size;
+                    if self.values > PARTS_MAX as u64 {
+                        return Err(Excess::Parts);
+                    }
+                }
                 _ => {}
             }
         }
