@@ -87,7 +87,10 @@ fn start(command: &mut Command) -> Child {
 }
 
 fn start_in(given: Option<&Given>, mut command: Command) -> Child {
-    given.map_or_else(|| start(&mut command), |given| given.start(&command))
+    match given {
+        Some(given) => given.start(&command),
+        None => start(&mut command),
+    }
 }
 
 fn first_line(child: &mut Child) -> String {
