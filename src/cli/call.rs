@@ -40,6 +40,10 @@ Examples:
 A call of `server__tool` takes the path of a client's call and is on record: with the pins, deadlines and the sandbox of its
 entry, in a process of its own. With --server the call goes straight to that server, once, and is not put on record.";
 
+/// What a call is refused with whose server is not there, or no longer.
+const NOT_THERE: [&str; 4] =
+    ["PROVIDER_INIT_FAILED", "PROVIDER_UNAVAILABLE", "PROVIDER_TIMEOUT", "PROVIDER_CRASHED"];
+
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The tool's name
@@ -126,14 +130,16 @@ fn behind(
         };
         desk.call(tool, json).await
     })?;
-    if session.json {
-        return answer.tell(true, |_| Ok(()));
-    }
     match answer.result() {
+        _ if session.json => answer.print()?,
         Some(result) => out::lines(&readable(&result))?,
         None => out::pretty(answer.inner())?,
     }
-    if answer.is_error() { Err(Fault::told(Exit::ToolError)) } else { Ok(()) }
+    match answer.refusal() {
+        Some(code) if NOT_THERE.contains(&code) => Err(Fault::told(Exit::Unreachable)),
+        _ if answer.is_error() => Err(Fault::told(Exit::ToolError)),
+        _ => Ok(()),
+    }
 }
 
 /// A tool of another server, called once: a person's call must not repeat an effect.

@@ -149,13 +149,18 @@ impl Answer {
         show: impl FnOnce(&Value) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         if json {
-            out::line(&out::visible_json(&String::from_utf8_lossy(&self.body)))?;
+            self.print()?;
             return if self.is_error { Err(Fault::told(Exit::ToolError)) } else { Ok(()) };
         }
         match self.error() {
             None => show(&self.envelope["data"]),
             Some(error) => Err(Fault::new(Exit::ToolError, in_words(error))),
         }
+    }
+
+    /// Prints it whole, for machines.
+    pub(super) fn print(&self) -> Result<(), Fault> {
+        out::line(&out::one_line(&String::from_utf8_lossy(&self.body)))
     }
 
     /// What a server behind colibri gave, raw.

@@ -36,7 +36,12 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Fault> {
 /// The same, to a reader that may leave. Tells whether it is still there.
 pub(super) fn json_if_read(value: &impl Serialize) -> Result<bool, Fault> {
     let json = serde_json::to_string(value).expect("what commands print always serialises");
-    line_if_read(&visible_json(&json))
+    line_if_read(&one_line(&json))
+}
+
+/// JSON that others wrote, safe for a terminal, on one line. A line break is never part of a text in it.
+pub(super) fn one_line(json: &str) -> String {
+    visible_json(json).replace('\n', " ")
 }
 
 /// Prints bytes. A reader that has seen enough (`| head`) is no failure.

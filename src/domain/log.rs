@@ -129,12 +129,15 @@ pub fn steers(c: char) -> bool {
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
-        if c == '\n' || !steers(c) {
-            shown.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                // A String takes all.
-                let _ = write!(shown, "\\u{unit:04x}");
+        match c {
+            // In a text these are escaped already, so they stand between two parts, where an escape may not.
+            '\t' | '\r' => shown.push(' '),
+            c if c == '\n' || !steers(c) => shown.push(c),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // A String takes all.
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
             }
         }
     }
@@ -177,6 +180,8 @@ mod tests {
             let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
             assert_eq!(read(&shown), read(&json));
         }
+        // Others write JSON with blanks of their own.
+        assert_eq!(visible_json("{\t\"a\":\r\n1}"), "{ \"a\": \n1}");
         assert_eq!(visible_json("{\n  \"a\": 1\n}"), "{\n  \"a\": 1\n}");
     }
 }

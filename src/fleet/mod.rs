@@ -6,7 +6,7 @@
 //! Must not know: who is calling, how a call is audited, or that SQL exists.
 //!
 //! Lowest first: [`link`], [`inbox`], [`connection`], [`session`] (introduced by [`era`]); on them [`bridge`]
-//! for one server; for many, [`supervisor`] (what each offers is looked at by `inspect`), [`ship`] around it (deadlines, [`queues`],
+//! for one server; for many, [`supervisor`] (what each offers is looked at by `inspect`, and by people in [`review`]), [`ship`] around it (deadlines, [`queues`],
 //! and in `crew` which process serves a call), the [`catalog`] that `keeper` puts together, and [`roster`], which holds them all.
 
 pub mod bridge;

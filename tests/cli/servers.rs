@@ -68,7 +68,9 @@ fn a_tool_behind_colibri_is_called_on_record() {
     let server = json!({ "command": "sh", "args": ["-c", SERVER], "env": { "SECRET": "c4n4ry" } });
     let other = json!({ "command": "sh", "args": ["-c", "touch \"$HOME/other\"; exec sleep 60"] });
     let off = json!({ "command": "sh", "disabled": true });
-    let text = json!({ "mcpServers": { "shell": server, "other": other, "off": off } }).to_string();
+    let gone = json!({ "command": "no-such-program" });
+    let text =
+        json!({ "mcpServers": { "shell": server, "other": other, "off": off, "gone": gone } }).to_string();
     std::fs::write(&file, text).unwrap();
     let config = ["--config", file.to_str().unwrap()];
     let with = |rest: &[&'static str]| [config.as_slice(), rest].concat();
@@ -85,6 +87,7 @@ fn a_tool_behind_colibri_is_called_on_record() {
             (&with(&["call", "shell__echo", "n=5"]), 0, "", ""),
             (&with(&["call", "shell__ech"]), 5, "PROVIDER_TOOL_NOT_FOUND", ""),
             (&with(&["call", "shell__echo", r#"{"n":5}"#]), 5, "PROVIDER_INVALID_INPUT", ""),
+            (&with(&["call", "gone__echo"]), 4, "PROVIDER_INIT_FAILED", "no such program"),
             (&with(&["call", "off__echo"]), 7, "", "the server `off` cannot be used"),
             (&with(&["call", "nobody__echo"]), 2, "", "unknown tool `nobody__echo`"),
         ],

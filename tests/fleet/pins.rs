@@ -16,7 +16,7 @@ use super::support::{Opens, Scripted, Watched, identity, member, remembering, se
 
 /// Remembers in memory, as the store does on disk.
 #[derive(Clone, Default)]
-pub(super) struct Notebook(Arc<Mutex<Pages>>);
+pub(super) struct Notebook(pub(super) Arc<Mutex<Pages>>);
 
 #[derive(Default)]
 pub(super) struct Pages {
@@ -24,6 +24,8 @@ pub(super) struct Pages {
     facts: Vec<Fact>,
     catalogs: BTreeMap<Hash, Bytes>,
     is_torn: bool,
+    /// No more is pinned for being seen.
+    pub(super) is_full: bool,
 }
 
 impl Notebook {
@@ -56,7 +58,7 @@ impl Chronicle for Notebook {
         for (tool, digest) in tools {
             if by == PinnedBy::Accepted {
                 pages.pins.insert(tool, digest);
-            } else {
+            } else if !pages.is_full {
                 pages.pins.entry(tool).or_insert(digest);
             }
         }

@@ -205,3 +205,20 @@ async fn a_flood_of_changes_is_told_in_few_words() {
     assert_eq!(accept_all(&fleet).await.len(), 500);
     fleet.listed(500).await;
 }
+
+/// SB-7: a server that has had too many names is told of: what is not pinned is not believed in silence. And no tool
+/// poses as the instructions.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_pinned_is_told() {
+    let (server, notebook) = (Scripted::new(&["a", INSTRUCTIONS]), Notebook::default());
+    let fleet = remembering(plan(member("s", &server)), Arc::new(notebook.clone()));
+    fleet.listed(1).await;
+    assert_eq!(fleet.names(), ["s__a"]);
+    notebook.0.lock().expect("sound").is_full = true;
+    server.offer(&["a", "b", "c"]);
+    server.tell(LIST_CHANGED).await;
+    fleet.listed(3).await;
+    let said = "2 that are not pinned, since it has had too many names";
+    fleet.health_is(|facts| facts[0].changed == [said]).await;
+    assert_eq!(told(&fleet), ["new b false", "new c false"]);
+}
