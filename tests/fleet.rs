@@ -21,6 +21,7 @@ mod real;
 mod reload;
 mod scenarios;
 mod support;
+mod workers;
 
 pub(crate) use children::processes;
 

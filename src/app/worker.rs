@@ -90,8 +90,8 @@ mod tests {
         assert!(is_for_workers(&server));
         let mut policy = Policy { level, network, ..Policy::default() };
         policy.files.hidden.push("/data/colibri".into());
-        policy.files.allow_read.push("/home/ada".into());
-        policy.files.allow_write.push("/home/ada".into());
+        policy.files.allow_read.push("/u/notes".into());
+        policy.files.allow_write.push("/u/notes".into());
         policy_of_workers(policy, &server)
     }
 
@@ -101,7 +101,7 @@ mod tests {
         for level in [Level::Standard, Level::Strict] {
             let files = check(level, None, "https://example.com/mcp").unwrap().files;
             assert_eq!(files.allow_read[0], OWN_PROGRAM);
-            assert!(!files.allow_read.contains(&"/home/ada".into()) && files.allow_write.is_empty());
+            assert!(!files.allow_read.contains(&"/u/notes".into()) && files.allow_write.is_empty());
             assert_eq!(files.hidden, ["/data/colibri"]);
         }
     }
