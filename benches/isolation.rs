@@ -1,5 +1,6 @@
 //! What colibri costs a call, and what isolation does: the same small server called directly and through a fleet,
-//! shared and with a process for each call, in turns; warm, from an empty pool, and in a crowd.
+//! shared and with a process for each call, in turns; warm, from an empty pool, and in a crowd. And a server on the
+//! network, from colibri itself and from a worker for each call.
 //!
 //! `cargo bench --bench isolation`
 
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::http::header::CONTENT_TYPE;
+use bytes::Bytes;
 use colibri::app::SystemClock;
 use colibri::domain::audit::CallId;
 use colibri::domain::chronicle::NoChronicle;
@@ -27,13 +30,17 @@ use colibri::domain::merkle::Hash;
 use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
 use colibri::fleet::bus::Bus;
 use colibri::fleet::link::stdio::{Children, Stdio};
+use colibri::fleet::link::worker::Worker;
+use colibri::fleet::link::{Carrier, Opener};
 use colibri::fleet::roster::{
     Calling, Common, Fleet, Lending, Lives, Member, Plan, PoolBounds, Registry, Start, Terms, What,
 };
 use colibri::fleet::supervisor::{Probe, Settings};
+use colibri::fleet::web::Endpoint;
 use colibri::mcp::request::Client;
 use colibri::sandbox::{Policy, Spec, use_helper};
 use futures_util::stream::{StreamExt, iter};
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -61,25 +68,36 @@ fn main() {
 
 /// Calls in turns and then in a crowd, and what they took, in words.
 pub(crate) async fn measure(program: &Path, rounds: u32) -> String {
+    let url = serve().await;
+    let (child, here, worker) =
+        (Reach::Child(program.to_owned()), Reach::Here(url.clone()), Reach::Worker(url));
     let members = vec![
-        member("shared", program, None),
-        member("warm", program, Some(4)),
-        member("cold", program, Some(0)),
+        member("shared", &child, None),
+        member("warm", &child, Some(4)),
+        member("cold", &child, Some(0)),
+        member("network", &here, None),
+        member("worker", &worker, Some(4)),
     ];
     let stage = Stage::start(members);
-    stage.listed(12).await;
+    stage.listed(4 * 3 + 2).await;
     let mut direct = Direct::start(program).await;
-    let mut times: [Vec<Duration>; 4] = Default::default();
+    let names = ["shared", "warm", "cold", "network", "worker"];
+    let mut times: [Vec<Duration>; 6] = Default::default();
     for _ in 0..rounds {
         times[0].push(direct.call().await);
-        for (place, name) in ["shared", "warm", "cold"].into_iter().enumerate() {
+        for (place, name) in names.into_iter().enumerate() {
             times[place + 1].push(stage.call(name).await);
         }
         tokio::time::sleep(PAUSE).await;
     }
+    for times in &mut times {
+        times.sort();
+    }
+    let (programs, network) = times.split_at(4);
     let mut said = format!(
-        "one call, {rounds} rounds in turns; the pool has time to fill between two\n\n{}",
-        table(&mut times)
+        "one call, {rounds} rounds in turns; the pool has time to fill between two\n\n{}\n{}",
+        table(programs),
+        table_of_network(network)
     );
     let begun = Instant::now();
     let stage_ref = &stage;
@@ -99,16 +117,13 @@ pub(crate) async fn measure(program: &Path, rounds: u32) -> String {
 }
 
 /// Each way beside a direct call, which is the tool's own time, and beside a shared server.
-fn table(times: &mut [Vec<Duration>; 4]) -> String {
+fn table(times: &[Vec<Duration>]) -> String {
     let mut said =
         "| how | median | p95 | p99 | added to a direct call at p95 | added to shared at p95 | ratio of \
                     medians to shared |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
-    for times in times.iter_mut() {
-        times.sort();
-    }
     let (direct, shared, median_of_shared) = (at(&times[0], 95), at(&times[1], 95), at(&times[1], 50));
-    for (name, times) in ["direct", "shared", "call, warm pool", "call, empty pool"].iter().zip(&*times) {
+    for (name, times) in ["direct", "shared", "call, warm pool", "call, empty pool"].iter().zip(times) {
         let (median, late) = (at(times, 50), at(times, 95));
         let _ = writeln!(
             said,
@@ -160,6 +175,25 @@ impl Direct {
         self.stdin.write_all(format!("{line}\n").as_bytes()).await.expect("it reads");
         self.lines.next_line().await.expect("it answers").expect("it is there")
     }
+}
+
+/// A server on the network, from colibri itself and from a worker.
+fn table_of_network(times: &[Vec<Duration>]) -> String {
+    let mut said =
+        "| how | median | p95 | p99 | added at p95 | ratio of medians |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    let base = [at(&times[0], 50), at(&times[0], 95)];
+    for (name, times) in ["network, shared", "network, call, warm pool"].iter().zip(times) {
+        let (median, late) = (at(times, 50), at(times, 95));
+        let _ = writeln!(
+            said,
+            "| {name} | {median:.2} ms | {late:.2} ms | {:.2} ms | {:.2} ms | {:.1} |",
+            at(times, 99),
+            late - base[1],
+            median / base[0]
+        );
+    }
+    said
 }
 
 fn at(times: &[Duration], share: usize) -> f64 {
@@ -216,13 +250,13 @@ impl Stage {
 }
 
 /// A server with a pool of that size, or shared.
-fn member(name: &'static str, program: &Path, pool: Option<usize>) -> Member {
+fn member(name: &'static str, reach: &Reach, pool: Option<usize>) -> Member {
     let lives = match pool {
         None => Lives::Used,
         Some(size) => {
             let bounds = PoolBounds { size, max_age: Duration::from_mins(5), max_uses: 1 };
-            let program = program.to_owned();
-            let recipe = Arc::new(move || settings(name, &program));
+            let reach = reach.clone();
+            let recipe = Arc::new(move || settings(name, &reach));
             Lives::Call(Lending { bounds, recipe, apart: Vec::new() })
         }
     };
@@ -239,23 +273,75 @@ fn member(name: &'static str, program: &Path, pool: Option<usize>) -> Member {
         tools: BTreeMap::new(),
         enforce_output: false,
     };
-    Member { identity: Hash([0; 32]), settings: settings(name, program), terms }
+    Member { identity: Hash([0; 32]), settings: settings(name, reach), terms }
 }
 
-fn settings(name: &str, program: &Path) -> Settings {
-    let spec = Spec {
-        program: program.into(),
-        arguments: Vec::new(),
-        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        directory: None,
+/// How a server is reached.
+#[derive(Clone)]
+enum Reach {
+    /// It is this program.
+    Child(PathBuf),
+    /// It is there, and this process goes to it.
+    Here(String),
+    /// It is there, and a worker goes to it.
+    Worker(String),
+}
+
+impl Reach {
+    fn opener(&self) -> Box<dyn Opener> {
+        let children = Children::default();
+        let endpoint = |url: &str| Endpoint::new(url).expect("an address");
+        match self {
+            Self::Child(program) => {
+                let spec = Spec {
+                    program: program.into(),
+                    arguments: Vec::new(),
+                    environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+                    directory: None,
+                };
+                let policy = Policy::default();
+                Box::new(Stdio { spec, policy, frame_bytes_max: 4 << 20, children })
+            }
+            Self::Here(url) => Carrier::Http.opener(endpoint(url)),
+            Self::Worker(url) => {
+                let mut policy = Policy::default();
+                policy.files.allow_read.push("/proc/self/exe".into());
+                let (name, environment) = ("bench".to_owned(), Vec::new());
+                let (endpoint, carrier) = (endpoint(url), Carrier::Http);
+                Box::new(Worker { name, endpoint, carrier, environment, policy, children })
+            }
+        }
+    }
+}
+
+/// A server on the network that answers at once; gives its address.
+async fn serve() -> String {
+    let answer = async |body: Bytes| {
+        let request: Value = serde_json::from_slice(&body).expect("a request");
+        let result = match request["method"].as_str().unwrap_or_default() {
+            "server/discover" => {
+                json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })
+            }
+            "tools/list" => json!({ "tools": [{ "name": "who", "inputSchema": { "type": "object" } }] }),
+            _ => json!({ "content": [] }),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+        ([(CONTENT_TYPE, "application/json")], answer.to_string())
     };
-    let (policy, children) = (Policy::default(), Children::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a port");
+    let address = listener.local_addr().expect("it is bound");
+    let routes = axum::Router::new().route("/mcp", axum::routing::post(answer));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    format!("http://{address}/mcp")
+}
+
+fn settings(name: &str, reach: &Reach) -> Settings {
     let client =
         Client { name: "bench".to_owned(), version: "1".to_owned(), capabilities: serde_json::json!({}) };
     Settings {
         name: name.into(),
         slug: name.into(),
-        opener: Box::new(Stdio { spec, policy, frame_bytes_max: 4 << 20, children }),
+        opener: reach.opener(),
         policy: Life { restart: Restart::preset_default(), probe_interval: None },
         probe: Probe::Ping,
         probe_timeout: Duration::from_secs(3),

@@ -4,5 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // First of all: this may be the sandbox's helper, which must have one thread and touch nothing else.
-    colibri::sandbox::enter().unwrap_or_else(colibri::cli::main)
+    let helper = colibri::sandbox::enter();
+    // Or it may be the worker that goes to a server on the network.
+    helper.or_else(colibri::fleet::link::worker::enter).unwrap_or_else(colibri::cli::main)
 }

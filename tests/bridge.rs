@@ -5,8 +5,8 @@ mod families;
 mod faults;
 mod fidelity;
 mod listing;
-mod network;
-mod support;
+pub(crate) mod network;
+pub(crate) mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -24,6 +24,7 @@ mod reviews;
 mod scenarios;
 mod schemas;
 mod support;
+mod workers;
 
 pub(crate) use children::processes;
 

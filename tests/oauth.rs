@@ -17,7 +17,7 @@ use colibri::domain::grant::{Grant, Vault};
 use colibri::domain::log::{Level, Logger};
 use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 use colibri::fleet::error::Cause;
-use colibri::fleet::link::for_endpoint;
+use colibri::fleet::link::{Opener, for_endpoint};
 use colibri::fleet::oauth::{Loopback, MemoryVault, OAuth, Person, Ports, Settings};
 use colibri::fleet::web::Endpoint;
 use serde_json::{Value, json};
@@ -99,10 +99,19 @@ async fn sent_to(address: &str) -> String {
 
 /// Connects as who we are.
 async fn connect(stage: &Stage, credentials: &OAuth) -> Result<Bridge, BridgeError> {
+    connect_by(stage, credentials, for_endpoint).await
+}
+
+/// The same, by a link of one's choice.
+async fn connect_by(
+    stage: &Stage,
+    credentials: &OAuth,
+    link: fn(Endpoint) -> Box<dyn Opener>,
+) -> Result<Bridge, BridgeError> {
     let endpoint = Endpoint::new(&stage.url).unwrap().with_credentials(Arc::new(credentials.clone()));
     let options = ConnectOptions {
         timeout: Some(PATIENCE),
-        transport: Some(for_endpoint(endpoint)),
+        transport: Some(link(endpoint)),
         logger: Logger::silent(),
         ..ConnectOptions::default()
     };

@@ -16,6 +16,7 @@ use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
 
 use super::operator::place::folders;
+use super::worker::{is_for_workers, policy_of_workers};
 
 /// Resident memory of a process that lives as long as one call.
 const CALL_MEMORY_BYTES: u64 = 256 << 20;
@@ -43,7 +44,8 @@ pub fn policy_for(server: &Server, configured: &ServerConfig, loaded: &Loaded) -
     };
     let (own, home) = (own_places(loaded), variable("HOME").map(PathBuf::from));
     let folder = folder.unwrap_or(Path::new("."));
-    policy_of(configured, Places { folder, home: home.as_deref(), own: &own })
+    let policy = policy_of(configured, Places { folder, home: home.as_deref(), own: &own })?;
+    if is_for_workers(configured) { policy_of_workers(policy, configured) } else { Ok(policy) }
 }
 
 /// The policy of a server, or what is wrong with its configuration.

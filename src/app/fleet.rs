@@ -188,11 +188,6 @@ impl Yard {
     }
 
     fn ready(&self, server: &Server, configured: &ServerConfig, loaded: &Loaded) -> Result<Member, String> {
-        if let Some(promise) = not_kept_yet(configured) {
-            return Err(format!(
-                "{promise} is not built yet, and colibri does not promise what it cannot hold"
-            ));
-        }
         let client = Client {
             name: "colibri".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -246,15 +241,6 @@ fn terms(configured: &ServerConfig, lives: Lives) -> Result<Terms, String> {
         tools: tools.collect(),
         enforce_output: configured.validate_output == Strictness::Enforce,
     })
-}
-
-/// What an entry asks for and nobody would do: leaving it out in silence would be a lie.
-fn not_kept_yet(configured: &ServerConfig) -> Option<&'static str> {
-    let asked = [(
-        configured.isolation == Isolation::Call && configured.url.is_some(),
-        "`isolation: \"call\"` with a `url`",
-    )];
-    asked.into_iter().find_map(|(asks, promise)| asks.then_some(promise))
 }
 
 /// What was stored by `colibri auth login`. Nobody is at hand to sign in anew.

@@ -21,6 +21,7 @@ use crate::sandbox::Policy;
 use super::confine::policy_for;
 use super::fleet::life_of;
 use super::reach::{key, opener};
+use super::worker::is_for_workers;
 
 /// What the settings of a server's connections are made of.
 #[derive(Clone)]
@@ -41,7 +42,7 @@ impl Maker {
         Ok(Settings {
             name: Arc::clone(&self.name),
             slug: Arc::clone(&self.slug),
-            opener: opener(configured, self.credentials.clone(), policy)?,
+            opener: opener(&self.name, configured, self.credentials.clone(), policy)?,
             policy: life_of(configured),
             probe: match configured.health_probe {
                 HealthProbe::Ping => Probe::Ping,
@@ -53,7 +54,8 @@ impl Maker {
             client: Arc::clone(&self.client),
             memory: Some(Arc::clone(&self.memory)),
             key: Some(key(configured)),
-            is_unconfined: configured.command.is_some() && configured.sandbox.level == SandboxLevel::Off,
+            is_unconfined: (configured.command.is_some() || is_for_workers(configured))
+                && configured.sandbox.level == SandboxLevel::Off,
             pin_enforced: configured.pin == Strictness::Enforce,
             face: Some(Arc::clone(&self.face)),
         })

@@ -15,6 +15,7 @@ mod reload;
 mod run;
 mod server;
 mod watch;
+mod worker;
 
 pub use clock::SystemClock;
 pub use confine::{own_places, policy_for};

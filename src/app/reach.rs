@@ -13,11 +13,9 @@ use crate::domain::merkle::Hash;
 use crate::fleet::bridge::Memory;
 use crate::fleet::credentials::Credentials;
 use crate::fleet::error::Cause;
-use crate::fleet::link::Opener;
-use crate::fleet::link::http::Http;
-use crate::fleet::link::sse::Sse;
 use crate::fleet::link::stdio::{Children, Stdio};
-use crate::fleet::link::websocket::WebSocket;
+use crate::fleet::link::worker::Worker;
+use crate::fleet::link::{Carrier, Opener};
 use crate::fleet::web::Endpoint;
 use crate::mcp::lines::FRAME_BYTES_MAX;
 use crate::mcp::revision::Family;
@@ -25,6 +23,7 @@ use crate::sandbox::{Policy, Spec};
 use crate::store::{Closing, Store};
 
 use super::run::store_options;
+use super::worker::{environment as environment_of_workers, is_for_workers};
 
 const LEGACY: &str = "legacy";
 const MODERN: &str = "modern";
@@ -78,8 +77,9 @@ pub(super) fn key(server: &ServerConfig) -> Hash {
 }
 
 /// The link that a configuration asks for. `credentials` are asked by a server on the network, unless a
-/// header says who we are; a program runs under `policy`.
+/// header says who we are; a program runs under `policy`, and so does a worker, which shows the server's `name`.
 pub fn opener(
+    name: &str,
     server: &ServerConfig,
     credentials: Option<Arc<dyn Credentials>>,
     policy: Policy,
@@ -93,7 +93,13 @@ pub fn opener(
             if let Some(credentials) = credentials {
                 endpoint = endpoint.with_credentials(credentials);
             }
-            Ok(network(endpoint, server.transport))
+            let carrier = carrier(&endpoint, server.transport);
+            if !is_for_workers(server) {
+                return Ok(carrier.opener(endpoint));
+            }
+            let (name, environment, children) =
+                (name.to_owned(), environment_of_workers(&policy), Children::default());
+            Ok(Box::new(Worker { name, endpoint, carrier, environment, policy, children }))
         }
         (None, Some(command)) => Ok(Box::new(Stdio {
             spec: Spec {
@@ -110,12 +116,12 @@ pub fn opener(
     }
 }
 
-fn network(endpoint: Endpoint, transport: Option<Transport>) -> Box<dyn Opener> {
+fn carrier(endpoint: &Endpoint, transport: Option<Transport>) -> Carrier {
     match transport {
-        Some(Transport::Sse) => Box::new(Sse(endpoint)),
-        Some(Transport::Websocket) => Box::new(WebSocket(endpoint)),
-        Some(Transport::Http) => Box::new(Http(endpoint)),
-        Some(Transport::Stdio) | None => crate::fleet::link::for_endpoint(endpoint),
+        Some(Transport::Sse) => Carrier::Sse,
+        Some(Transport::Websocket) => Carrier::WebSocket,
+        Some(Transport::Http) => Carrier::Http,
+        Some(Transport::Stdio) | None => Carrier::of(endpoint),
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn named(text: &str, loaded: &Loaded, extras: &Extras) -> Result<Reac
             None => None,
         };
         let policy = app::policy_for(server, configured, loaded).map_err(|reason| unusable(text, &reason))?;
-        let opener = app::opener(configured, credentials, policy)
+        let opener = app::opener(text, configured, credentials, policy)
             .map_err(|cause| unusable(text, &cause.to_string()))?;
         return Ok(Reach { name: text.to_owned(), opener, configured: Some((**configured).clone()) });
     }

@@ -15,7 +15,7 @@ use super::secret::{Expanded, Secret};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerConfig {
-    /// How to talk to it. By default `stdio` with a `command`, `http` with a `url`.
+    /// How to talk to it. By default `stdio` with a `command`, `http` with a `url`, `websocket` if that begins with `ws`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// The program to start; an array is the program and its first arguments.
@@ -210,7 +210,7 @@ pub enum Isolation {
     Shared,
     /// As long as one client's session.
     Session,
-    /// As long as one call.
+    /// As long as one call. A server with a `url` is called from a worker process that lives as long.
     Call,
 }
 

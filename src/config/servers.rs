@@ -243,6 +243,7 @@ impl<'a> Collector<'a> {
                 return Err(("both `command` and `url` are given".into(), "keep one".into()));
             }
             (None | Some(Transport::Stdio), Some(_), None) => Transport::Stdio,
+            (None, None, Some(url)) if is_websocket(url.value()) => Transport::Websocket,
             (None, None, Some(_)) => Transport::Http,
             (None, None, None) => {
                 return Err(("neither `command` nor `url` is given".into(), "add one".into()));
@@ -294,6 +295,12 @@ impl<'a> Collector<'a> {
 fn is_place(text: &str) -> bool {
     let path = Path::new(text);
     path.is_absolute() && path.exists()
+}
+
+/// Whether an address can only be a WebSocket's.
+fn is_websocket(url: &str) -> bool {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+    scheme.eq_ignore_ascii_case("ws") || scheme.eq_ignore_ascii_case("wss")
 }
 
 /// Who signs in, and by what.

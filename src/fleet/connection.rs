@@ -20,7 +20,7 @@ use crate::mcp::request::{self, Meta};
 use crate::mcp::revision::{Family, Revision};
 
 use super::error::Cause;
-use super::inbox::{Handler, Inbox, Notice};
+use super::inbox::{Desk, Handler, Notice};
 use super::link::{About, Link, Opener, Outgoing};
 
 /// A link that cannot send has ended; how it ended is worth this wait.
@@ -32,7 +32,7 @@ pub struct Connection(Arc<Shared>);
 
 struct Shared {
     link: Arc<dyn Link>,
-    inbox: Inbox,
+    desk: Desk,
     transport: &'static str,
     next_id: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Nobody is left who could be answered: what the server asked is not asked any more. A link that is closed
         // has said so before.
-        self.inbox.ended(&Cause::Closed);
+        self.desk.ended(&Cause::Closed);
     }
 }
 
@@ -76,18 +76,18 @@ impl Reason {
 impl Connection {
     /// Opens a link and takes it over.
     pub async fn open(opener: &dyn Opener, handler: Arc<dyn Handler>, logger: Logger) -> Result<Self, Cause> {
-        let inbox = Inbox::new(handler, logger);
-        let link = opener.open(inbox.clone()).await?;
-        inbox.answers_go_to(&link);
+        let desk = Desk::new(handler, logger);
+        let link = opener.open(desk.inbox()).await?;
+        desk.answers_go_to(&link);
         let transport = opener.transport();
-        Ok(Self(Arc::new(Shared { link, inbox, transport, next_id: AtomicU64::new(1) })))
+        Ok(Self(Arc::new(Shared { link, desk, transport, next_id: AtomicU64::new(1) })))
     }
 
     /// One request, until it is answered or its deadline passes. A request that is given up, by its
     /// deadline or by its caller, is taken back on the wire.
     pub async fn request(&self, method: &str, ask: Ask<'_>, deadline: Duration) -> Result<Bytes, Cause> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let answered = self.0.inbox.expect(id, ask.notices.clone()).map_err(Cause::unsent)?;
+        let answered = self.0.desk.expect(id, ask.notices.clone()).map_err(Cause::unsent)?;
         let exchange = self.exchange(id, method, ask, answered);
         timeout(deadline, exchange).await.unwrap_or(Err(Cause::TimedOut(deadline)))
     }
@@ -101,7 +101,7 @@ impl Connection {
         acknowledged: oneshot::Sender<Bytes>,
     ) -> Result<Bytes, Cause> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let ended = self.0.inbox.expect_listening(id, acknowledged)?;
+        let ended = self.0.desk.expect_listening(id, acknowledged)?;
         self.exchange(id, LISTEN, ask, ended).await
     }
 
@@ -156,13 +156,13 @@ impl Connection {
 
     /// Ends it: everything waiting fails as closed, and nothing of it is left when this returns.
     pub async fn close(&self) {
-        self.0.inbox.ended(&Cause::Closed);
+        self.0.desk.ended(&Cause::Closed);
         self.0.link.close().await;
     }
 
     /// Waits until nothing more will come, and says why.
     pub async fn ended(&self) -> Cause {
-        self.0.inbox.gone().await
+        self.0.desk.gone().await
     }
 
     /// The end of what the server wrote to its stderr.
@@ -192,7 +192,7 @@ impl Connection {
 
     /// How many requests wait for an answer.
     pub fn in_flight(&self) -> usize {
-        self.0.inbox.in_flight()
+        self.0.desk.in_flight()
     }
 }
 
@@ -207,9 +207,9 @@ struct GivenUp<'c> {
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        self.connection.0.inbox.forget(self.id);
+        self.connection.0.desk.forget(self.id);
         let is_told = self.connection.0.link.takes_back_by_leaving();
-        if self.done || !self.sent || is_told || self.connection.0.inbox.is_over() {
+        if self.done || !self.sent || is_told || self.connection.0.desk.is_over() {
             return;
         }
         let (connection, id) = (self.connection.clone(), self.id);

@@ -9,7 +9,7 @@ use crate::domain::ledger::clip;
 use crate::mcp::error::code;
 
 /// What went wrong with one attempt.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum Cause {
     /// The server answered a JSON-RPC error.
     #[error("{message} ({code})")]

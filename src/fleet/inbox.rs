@@ -1,7 +1,8 @@
 //! Where a link puts what comes from its server: each frame is handed to whoever waits for it.
 //!
 //! Owns: what waits for which answer, and what is done with what nobody waits for. Works in the task of
-//! the link that reads, so that an answer wakes its caller and nobody else.
+//! the link that reads, so that an answer wakes its caller and nobody else. A link holds an [`Inbox`] and
+//! does not see who is behind it: a connection's [`Desk`], or in a worker the pipe that leads to one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -61,11 +62,85 @@ pub struct Notice {
     pub params: Option<Bytes>,
 }
 
+/// Who takes what comes from a server. None of this waits.
+pub(super) trait Receive: Send + Sync {
+    /// One frame; whether it answers the request whose own exchange carried it.
+    fn frame(&self, frame: &Bytes, exchange: Option<u64>) -> bool;
+    /// A frame passed the limit and was skipped.
+    fn too_long(&self, exchange: Option<u64>);
+    /// Nothing more will come.
+    fn ended(&self, cause: &Cause);
+    /// Something for people, that somebody should look at.
+    fn warn(&self, what: &str);
+    /// Something for people, at debug level.
+    fn debug(&self, what: &str);
+    /// What the server wrote to its stderr.
+    fn muttered(&self, words: &[u8]);
+}
+
 /// A cheap handle. A link holds one; it does not keep the connection alive.
 #[derive(Clone)]
-pub struct Inbox(Arc<Desk>);
+pub struct Inbox(Arc<dyn Receive>);
 
-struct Desk {
+impl Inbox {
+    pub(super) fn new(receiver: Arc<dyn Receive>) -> Self {
+        Self(receiver)
+    }
+
+    /// Takes one frame. `exchange` is the request whose own exchange carried it, where a link has
+    /// those. Returns whether that request is now answered.
+    pub fn frame(&self, frame: &Bytes, exchange: Option<u64>) -> bool {
+        self.0.frame(frame, exchange)
+    }
+
+    /// A frame passed the limit and was skipped. Which answer it was cannot be read; it is known if
+    /// it had an exchange of its own, or if only one request waits.
+    pub fn too_long(&self, exchange: Option<u64>) {
+        self.0.too_long(exchange);
+    }
+
+    /// Nothing more will come: fails everything that waits, and everything that would. The first
+    /// reason stays.
+    pub fn ended(&self, cause: &Cause) {
+        self.0.ended(cause);
+    }
+
+    /// Says something to people that somebody should look at.
+    pub fn warn(&self, what: &str) {
+        self.0.warn(what);
+    }
+
+    /// Says something to people, at debug level.
+    pub fn debug(&self, what: &str) {
+        self.0.debug(what);
+    }
+
+    /// What the server wrote to its stderr, in whatever pieces it came.
+    pub(super) fn muttered(&self, words: &[u8]) {
+        self.0.muttered(words);
+    }
+}
+
+/// Whose answer it is: the request it names, or, of an error about a message that the server could not read, which
+/// has no id, the one whose exchange carried it.
+fn addressee(id: Option<&Id>, exchange: Option<u64>) -> Option<u64> {
+    id.map_or(exchange, |id| id.raw().parse().ok())
+}
+
+/// Whether a frame answers the request whose own exchange carried it.
+pub(super) fn answers(frame: &Bytes, exchange: u64) -> bool {
+    let is_answer = |message: &Message| matches!(message, Message::Response { id, .. } if addressee(id.as_ref(), Some(exchange)) == Some(exchange));
+    match envelope::read(frame) {
+        Frame::Single(message) => is_answer(&message),
+        Frame::Batch(messages) => messages.iter().any(is_answer),
+    }
+}
+
+/// A cheap handle to what waits on one connection; the connection has it.
+#[derive(Clone)]
+pub(super) struct Desk(Arc<State>);
+
+struct State {
     waiting: Mutex<Waiting>,
     answering: Arc<Semaphore>,
     handler: Arc<dyn Handler>,
@@ -78,7 +153,7 @@ struct Desk {
     ended: CancellationToken,
 }
 
-impl Desk {
+impl State {
     fn questions(&self) -> MutexGuard<'_, HashMap<Id, CancellationToken>> {
         self.questions.lock().expect("nothing panics while it holds the questions")
     }
@@ -117,9 +192,9 @@ impl Waiting {
     }
 }
 
-impl Inbox {
+impl Desk {
     pub(super) fn new(handler: Arc<dyn Handler>, logger: Logger) -> Self {
-        Self(Arc::new(Desk {
+        Self(Arc::new(State {
             waiting: Mutex::default(),
             answering: Arc::new(Semaphore::new(ANSWERING_MAX)),
             handler,
@@ -130,42 +205,18 @@ impl Inbox {
         }))
     }
 
-    /// Who hears what the server says.
-    pub(super) fn handler(&self) -> &Arc<dyn Handler> {
-        &self.0.handler
+    /// Where a link puts what comes.
+    pub(super) fn inbox(&self) -> Inbox {
+        Inbox::new(Arc::new(self.clone()))
     }
 
     pub(super) fn answers_go_to(&self, link: &Arc<dyn Link>) {
         let _ = self.0.link.set(Arc::downgrade(link));
     }
 
-    /// Takes one frame. `exchange` is the request whose own exchange carried it, where a link has
-    /// those. Returns whether that request is now answered.
-    pub fn frame(&self, frame: &Bytes, exchange: Option<u64>) -> bool {
-        match envelope::read(frame) {
-            Frame::Single(message) => self.take(message, exchange),
-            // Only 2025-03-26 has them, and its receivers must accept them.
-            Frame::Batch(messages) => {
-                messages.into_iter().fold(false, |answered, message| self.take(message, exchange) | answered)
-            }
-        }
-    }
-
-    /// A frame passed the limit and was skipped. Which answer it was cannot be read; it is known if
-    /// it had an exchange of its own, or if only one request waits.
-    pub fn too_long(&self, exchange: Option<u64>) {
-        self.0.logger.warn(format_args!("[mcp-bridge] skipped a frame that is longer than the limit"));
-        let mut waiting = self.waiting();
-        let only = (waiting.answers.len() == 1).then(|| waiting.answers.keys().next().copied()).flatten();
-        if let Some(answer) = exchange.or(only).and_then(|id| waiting.remove(id)) {
-            let cause = Cause::Protocol("the answer is longer than the frame limit".to_owned());
-            let _ = answer.send(Err(cause));
-        }
-    }
-
     /// Nothing more will come: fails everything that waits, and everything that would. The first
     /// reason stays.
-    pub fn ended(&self, cause: &Cause) {
+    pub(super) fn ended(&self, cause: &Cause) {
         let mut waiting = self.waiting();
         let cause = waiting.gone.get_or_insert_with(|| cause.clone()).clone();
         for (_, waiter) in waiting.answers.drain() {
@@ -182,16 +233,6 @@ impl Inbox {
     pub(super) async fn gone(&self) -> Cause {
         self.0.ended.cancelled().await;
         self.waiting().gone.clone().unwrap_or(Cause::Closed)
-    }
-
-    /// Says something to people that somebody should look at.
-    pub fn warn(&self, what: &str) {
-        self.0.logger.warn(format_args!("[mcp-bridge] {what}"));
-    }
-
-    /// Says something to people, at debug level.
-    pub fn debug(&self, what: &str) {
-        self.0.logger.debug(format_args!("[mcp-bridge] {what}"));
     }
 
     pub(super) fn expect(
@@ -246,8 +287,7 @@ impl Inbox {
     fn take(&self, message: Message, exchange: Option<u64>) -> bool {
         match message {
             Message::Response { id, outcome } => {
-                // An error about a message that the server could not read has no id; its exchange tells.
-                let id = id.map_or(exchange, |id: Id| id.raw().parse().ok());
+                let id = addressee(id.as_ref(), exchange);
                 self.answered(id, outcome);
                 id.is_some() && id == exchange
             }
@@ -349,6 +389,44 @@ impl Inbox {
     }
 }
 
+impl Receive for Desk {
+    fn frame(&self, frame: &Bytes, exchange: Option<u64>) -> bool {
+        match envelope::read(frame) {
+            Frame::Single(message) => self.take(message, exchange),
+            // Only 2025-03-26 has them, and its receivers must accept them.
+            Frame::Batch(messages) => {
+                messages.into_iter().fold(false, |answered, message| self.take(message, exchange) | answered)
+            }
+        }
+    }
+
+    fn too_long(&self, exchange: Option<u64>) {
+        self.0.logger.warn(format_args!("[mcp-bridge] skipped a frame that is longer than the limit"));
+        let mut waiting = self.waiting();
+        let only = (waiting.answers.len() == 1).then(|| waiting.answers.keys().next().copied()).flatten();
+        if let Some(answer) = exchange.or(only).and_then(|id| waiting.remove(id)) {
+            let cause = Cause::Protocol("the answer is longer than the frame limit".to_owned());
+            let _ = answer.send(Err(cause));
+        }
+    }
+
+    fn ended(&self, cause: &Cause) {
+        Self::ended(self, cause);
+    }
+
+    fn warn(&self, what: &str) {
+        self.0.logger.warn(format_args!("[mcp-bridge] {what}"));
+    }
+
+    fn debug(&self, what: &str) {
+        self.0.logger.debug(format_args!("[mcp-bridge] {what}"));
+    }
+
+    fn muttered(&self, words: &[u8]) {
+        self.0.handler.muttered(words);
+    }
+}
+
 fn progress_token(params: &Bytes) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Progress {
@@ -365,7 +443,7 @@ mod tests {
     /// A request that stays open is not counted, and does not make it doubtful which answer was too long.
     #[test]
     fn listening_is_no_request_in_flight() {
-        let inbox = Inbox::new(Arc::new(Deaf), Logger::silent());
+        let inbox = Desk::new(Arc::new(Deaf), Logger::silent());
         let (agree, mut agreed) = oneshot::channel();
         let mut ended = inbox.expect_listening(1, agree).expect("it is open");
         assert_eq!(inbox.in_flight(), 0);

@@ -8,6 +8,7 @@ pub mod memory;
 pub mod sse;
 pub mod stdio;
 pub mod websocket;
+pub mod worker;
 
 use std::sync::Arc;
 
@@ -15,13 +16,14 @@ use bytes::Bytes;
 
 use crate::domain::audit::Pending;
 use crate::domain::end::End;
-use crate::mcp::revision::Revision;
+use crate::mcp::revision::{Family, Revision, modern};
 
 use super::error::Cause;
 use super::inbox::Inbox;
 use super::web::Endpoint;
 
 use http::Http;
+use sse::Sse;
 use websocket::WebSocket;
 
 /// A message on its way to a server.
@@ -121,6 +123,53 @@ pub trait Opener: Send + Sync {
     fn transport(&self) -> &'static str;
 }
 
+/// What carries messages over a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Carrier {
+    /// Streamable HTTP.
+    Http,
+    /// HTTP with server-sent events.
+    Sse,
+    /// A WebSocket.
+    WebSocket,
+}
+
+impl Carrier {
+    /// The one that an address asks for.
+    pub fn of(endpoint: &Endpoint) -> Self {
+        if endpoint.is_websocket() { Self::WebSocket } else { Self::Http }
+    }
+
+    /// An older one that the same server may know.
+    pub(super) fn older(self) -> Option<Self> {
+        (self == Self::Http).then_some(Self::Sse)
+    }
+
+    /// Its name, for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::WebSocket => "websocket",
+        }
+    }
+
+    /// Opens such links, to there.
+    pub fn opener(self, endpoint: Endpoint) -> Box<dyn Opener> {
+        match self {
+            Self::Http => Box::new(Http(endpoint)),
+            Self::Sse => Box::new(Sse(endpoint)),
+            Self::WebSocket => Box::new(WebSocket(endpoint)),
+        }
+    }
+
+    /// Whether giving up a `send` already tells the server, once that revision is agreed on.
+    pub(super) fn takes_back_by_leaving(self, revision: Option<&Revision>) -> bool {
+        // Before the introduction, what is asked first is asked the newer way.
+        self == Self::Http && revision.unwrap_or(modern()).family == Family::Modern
+    }
+}
+
 /// The link that an address asks for.
 pub fn for_address(url: &str) -> Result<Box<dyn Opener>, Cause> {
     Endpoint::new(url).map(for_endpoint)
@@ -128,5 +177,5 @@ pub fn for_address(url: &str) -> Result<Box<dyn Opener>, Cause> {
 
 /// The same, with headers and credentials: Streamable HTTP, or a WebSocket.
 pub fn for_endpoint(endpoint: Endpoint) -> Box<dyn Opener> {
-    if endpoint.is_websocket() { Box::new(WebSocket(endpoint)) } else { Box::new(Http(endpoint)) }
+    Carrier::of(&endpoint).opener(endpoint)
 }

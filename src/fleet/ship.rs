@@ -380,6 +380,7 @@ impl Ship {
         let may_go_better = cause.verdict() != Verdict::Final;
         let why: Arc<str> = clip(&self.masks.text(&cause.to_string())).into();
         let mut relayed = None;
+        let connection = hand.session().connection();
         let lost = |sent| ProviderError::Unavailable {
             reason: Unavailable::LinkLost { sent },
             why: Arc::clone(&why),
@@ -391,8 +392,8 @@ impl Ship {
                 ProviderError::ExecuteFailed { code, message: self.masks.text(&message).into() }
             }
             Cause::TimedOut(limit) => ProviderError::TimedOut { limit, sent: true },
-            Cause::Gone(how) if self.is_child() => {
-                let connection = hand.session().connection();
+            // A worker goes to a server in colibri's place; what ends it is the end of a process too.
+            Cause::Gone(how) if self.is_child() || connection.end().is_some() => {
                 let last_words = connection.last_words().unwrap_or_default();
                 let limit = connection.end().and_then(|end| end.limit());
                 let (how, last_words) = (self.masks.text(&how).into(), self.masks.text(&last_words).into());

@@ -132,6 +132,24 @@ impl Endpoint {
         self
     }
 
+    /// The address and the headers, with all that is secret in them: for the one who goes there instead of us.
+    pub(super) fn parts(&self) -> (String, Vec<(String, String)>) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = self.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+        (self.url.as_str().to_owned(), headers.collect())
+    }
+
+    /// Who is asked for credentials, if anybody.
+    pub(super) fn credentials(&self) -> Option<&Arc<dyn Credentials>> {
+        self.credentials.as_ref()
+    }
+
+    /// The host and the port, as a list of hosts names them; nothing if there is no host.
+    pub fn host_and_port(&self) -> Option<String> {
+        let port = self.url.port_or_known_default()?;
+        self.url.host_str().map(|host| format!("{host}:{port}"))
+    }
+
     pub(super) fn is_websocket(&self) -> bool {
         matches!(self.url.scheme(), "ws" | "wss")
     }

@@ -4,7 +4,7 @@ use crate::domain::end::End;
 
 use super::policy::{Layer, Policy};
 use super::wire::CANARY;
-use super::{Spec, helper, start_under};
+use super::{OWN_PROGRAM, Spec, helper, start_under};
 
 /// Whether each layer holds here, and if not, why.
 pub async fn examine() -> Vec<(Layer, Result<(), String>)> {
@@ -34,7 +34,7 @@ async fn why(layer: Layer) -> String {
 
 async fn send(policy: &Policy) -> Result<i32, String> {
     // The helper's own program, which is also the canary's; a sandbox always has it.
-    let program = "/proc/self/exe".into();
+    let program = OWN_PROGRAM.into();
     let spec = Spec {
         program,
         arguments: vec![CANARY.into()],

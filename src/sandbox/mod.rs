@@ -102,7 +102,11 @@ pub fn enter() -> Option<ExitCode> {
             return Some(helper::canary::main());
         }
         // The very program that runs, even if its file has been replaced since.
-        launch::set_helper("/proc/self/exe".into());
+        launch::set_helper(OWN_PROGRAM.into());
+    }
+    #[cfg(not(target_os = "linux"))]
+    if let Ok(program) = std::env::current_exe() {
+        use_helper(program);
     }
     None
 }
@@ -113,7 +117,26 @@ pub fn use_helper(program: PathBuf) {
     #[cfg(target_os = "linux")]
     launch::set_helper(program);
     #[cfg(not(target_os = "linux"))]
-    drop(program);
+    let _ = OWN.set(program);
+}
+
+/// What a process is, wherever its file lies. In a sandbox: what the helper is.
+#[cfg(target_os = "linux")]
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+#[cfg(not(target_os = "linux"))]
+static OWN: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+
+/// The program whose `main` calls [`enter`], to be started anew as something else that its `main` knows.
+pub fn own_program() -> std::io::Result<OsString> {
+    #[cfg(target_os = "linux")]
+    let own = launch::helper().map(|_| OWN_PROGRAM.into());
+    #[cfg(not(target_os = "linux"))]
+    let own = OWN.get().map(|program| program.clone().into_os_string());
+    own.ok_or_else(|| {
+        let why = "colibri's own program is not at hand: `main` has to call sandbox::enter";
+        std::io::Error::new(std::io::ErrorKind::Unsupported, why)
+    })
 }
 
 /// Starts a child with nothing taken from it. It ends with colibri, whatever it does, where there is a

@@ -12,3 +12,4 @@ mod statuses;
 mod streams;
 mod trust;
 pub(crate) mod wire;
+mod workers;

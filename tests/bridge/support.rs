@@ -6,7 +6,13 @@ use colibri::domain::log::Logger;
 use colibri::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions, Executed};
 use colibri::fleet::era::Era;
 use colibri::fleet::error::Cause;
-use colibri::fleet::link::Opener;
+use colibri::fleet::link::stdio::Children;
+use colibri::fleet::link::worker::Worker;
+use colibri::fleet::link::{Carrier, Opener};
+use colibri::fleet::web::Endpoint;
+use colibri::sandbox::policy::Files;
+use colibri::sandbox::{Policy, use_helper};
+use futures_util::stream::{StreamExt, iter};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -102,6 +108,19 @@ pub(crate) async fn connect(
     Bridge::connect("scripted", options).await
 }
 
+/// Goes to a server from a worker process, confined as one is by default.
+pub(crate) fn worker(endpoint: Endpoint, carrier: Carrier) -> Box<dyn Opener> {
+    let files = Files { allow_read: vec!["/proc/self/exe".into()], ..Files::default() };
+    worker_under(Policy { files, ..Policy::default() }, endpoint, carrier)
+}
+
+/// The same, confined so.
+pub(crate) fn worker_under(policy: Policy, endpoint: Endpoint, carrier: Carrier) -> Box<dyn Opener> {
+    use_helper(env!("CARGO_BIN_EXE_colibri").into());
+    let (name, environment, children) = ("story".to_owned(), Vec::new(), Children::default());
+    Box::new(Worker { name, endpoint, carrier, environment, policy, children })
+}
+
 /// A call of at most two attempts. It ends when it says it does: the deadlines, the second that lies
 /// between two attempts, and what a loaded machine may add.
 pub(crate) async fn call(bridge: &Bridge, deadline: Duration) -> Result<bytes::Bytes, BridgeError> {
@@ -123,6 +142,16 @@ pub(crate) fn tell_all<S: Future<Output = ()> + Send + 'static>(
         }
         assert_eq!(failed, 0, "stories failed; each said why above");
     }
+}
+
+/// The same, so many at the same time: for stories that each start processes.
+pub(crate) async fn tell_in_turns<S: Future<Output = ()> + Send + 'static>(
+    at_once: usize,
+    stories: impl IntoIterator<Item = S>,
+) {
+    let told = iter(stories).map(tokio::spawn).buffer_unordered(at_once);
+    let failed = told.filter(|told| std::future::ready(told.is_err())).count().await;
+    assert_eq!(failed, 0, "stories failed; each said why above");
 }
 
 /// Waits until something is so.

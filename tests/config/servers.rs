@@ -66,6 +66,11 @@ fn clients() -> Vec<(&'static str, &'static str, Value)> {
             json!({"type": "websocket", "url": "wss://live.example/mcp"}),
         ),
         (
+            "nobody's, but clear",
+            r#"{"mcpServers": {"live": {"url": "wss://live.example/mcp"}}}"#,
+            json!({"type": "websocket", "url": "wss://live.example/mcp"}),
+        ),
+        (
             "VS Code",
             r#"{"inputs": [], "servers": {"play": {"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "home/.env", "sandboxEnabled": true, "sandbox": {"filesystem": {"allowWrite": ["/work"], "denyRead": ["/secret"]}, "network": {"allowedDomains": ["example.com"]}}, "dev": {"watch": "src"}}}}"#,
             json!({"type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp"], "envFile": "home/.env",

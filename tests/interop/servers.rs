@@ -17,9 +17,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use colibri::bridge::{Bridge, CallOptions, Cause, ConnectOptions, Era, Notice};
 use colibri::domain::log::Logger;
+use colibri::fleet::link::Carrier;
+use colibri::fleet::web::Endpoint;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::bridge::support::worker;
 use menus::{Call, Menu};
 use partners::{Home, Partner};
 
@@ -130,6 +133,19 @@ async fn an_rmcp_server_over_http() {
     {
         let server = http::Server::start(rmcp_host::Host::new(legacy_only)).await;
         let partner = partners::elsewhere(&server.url());
+        meet(&Home::new(), partner, era, revision, menus::ours()).await;
+        assert_eq!(server.sessions().await, 0, "closing left a session");
+    }
+}
+
+/// SB-4: the same from a worker process. Its session too is ended with it.
+#[tokio::test]
+async fn an_rmcp_server_from_a_worker() {
+    for (legacy_only, era, revision) in [(false, Era::Auto, MODERN), (true, Era::Auto, LEGACY)] {
+        let server = http::Server::start(rmcp_host::Host::new(legacy_only)).await;
+        let endpoint = Endpoint::new(&server.url()).expect("an address");
+        let transport = Some(worker(endpoint, Carrier::Http));
+        let partner = Partner { transport, ..partners::elsewhere(&server.url()) };
         meet(&Home::new(), partner, era, revision, menus::ours()).await;
         assert_eq!(server.sessions().await, 0, "closing left a session");
     }

@@ -8,12 +8,14 @@ use colibri::domain::grant::{Grant, Hold, Secret, Vault, VaultError};
 use colibri::fleet::bridge::BridgeError;
 use colibri::fleet::credentials::{Credentials, Refusal};
 use colibri::fleet::error::Cause;
+use colibri::fleet::link::Carrier;
 use colibri::fleet::oauth::{Absent, OAuth};
 use colibri::store::TokenFiles;
 use tokio::sync::Semaphore;
 
 use super::stage::{Stage, Token};
-use super::{Side, call, connect, greet, person, unauthorized};
+use super::{Side, call, connect, connect_by, greet, person, unauthorized};
+use crate::bridge::support::worker;
 
 /// Signs a side in, and forgets how it came to be.
 async fn signed_in(stage: &Stage) -> Side {
@@ -83,6 +85,31 @@ async fn a_refused_token_is_renewed_while_that_is_possible() {
     // A login elsewhere heals it.
     side.credentials(person()).login(&[]).await.unwrap();
     assert_eq!(call(&stage, &credentials).await.unwrap(), "hello");
+}
+
+/// SB-4: a worker process asks colibri for the token, and once more when it was refused: it is renewed by colibri, for a
+/// call that is under way, and nothing of it is in the worker's command line or environment.
+#[tokio::test]
+async fn a_token_is_renewed_for_a_worker() {
+    let stage = Stage::set().await;
+    let side = signed_in(&stage).await;
+    let credentials = side.credentials(Absent);
+    let bridge = connect_by(&stage, &credentials, |endpoint| worker(endpoint, Carrier::Http)).await.unwrap();
+    assert_eq!(greet(&bridge).await.unwrap(), "hello");
+    stage.revoke_access();
+    assert_eq!(greet(&bridge).await.unwrap(), "hello", "renewed in the middle of a call");
+    assert_eq!(stage.asked("a POST /token refresh_token"), 1);
+    let token = credentials.authorization().await.unwrap().expect("it is signed in");
+    for place in ["cmdline", "environ"] {
+        for process in crate::fleet::processes(colibri::fleet::link::worker::WORKER) {
+            let shown = std::fs::read(process.join(place)).unwrap_or_default();
+            assert!(!String::from_utf8_lossy(&shown).contains(&token), "{place}");
+        }
+    }
+    stage.revoke_everything();
+    let words = unauthorized(greet(&bridge).await);
+    assert!(words.contains("run `colibri auth login the-server`"), "{words}");
+    bridge.close().await;
 }
 
 /// The server refuses what a request would be sent with now.

@@ -22,8 +22,7 @@ use crate::mcp::headers;
 use crate::mcp::revision::{Family, Revision, modern};
 use crate::mcp::sse::{Events, Next};
 
-use super::sse::Sse;
-use super::{About, Link, Opener, Outgoing};
+use super::{About, Carrier, Link, Opener, Outgoing};
 
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -55,11 +54,11 @@ impl Opener for Http {
     }
 
     fn older(&self) -> Option<Box<dyn Opener>> {
-        Some(Box::new(Sse(self.0.clone())))
+        Carrier::Http.older().map(|carrier| carrier.opener(self.0.clone()))
     }
 
     fn transport(&self) -> &'static str {
-        "http"
+        Carrier::Http.name()
     }
 }
 
@@ -108,7 +107,7 @@ impl Link for HttpLink {
     }
 
     fn takes_back_by_leaving(&self) -> bool {
-        self.face.family() == Family::Modern
+        Carrier::Http.takes_back_by_leaving(self.face.agreed().revision)
     }
 
     fn introduced(&self, revision: &'static Revision) {

@@ -15,7 +15,7 @@ use crate::fleet::inbox::Inbox;
 use crate::fleet::web::{self, Endpoint};
 use crate::mcp::sse::{Event, Events, Next};
 
-use super::{Link, Opener, Outgoing};
+use super::{Carrier, Link, Opener, Outgoing};
 
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -45,7 +45,7 @@ impl Opener for Sse {
     }
 
     fn transport(&self) -> &'static str {
-        "sse"
+        Carrier::Sse.name()
     }
 }
 

@@ -23,7 +23,7 @@ use super::{Link, Opener, Outgoing};
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A child that closed its stdout has ended, or is about to; its last words are worth this wait.
-const LAST_WORDS_WAIT: Duration = Duration::from_millis(300);
+pub(super) const LAST_WORDS_WAIT: Duration = Duration::from_millis(300);
 
 /// Starts the same child each time.
 #[derive(Clone, Debug)]
@@ -43,14 +43,18 @@ pub struct Stdio {
 pub struct Children(Arc<SyncMutex<Vec<Life>>>);
 
 impl Children {
-    fn add(&self, life: Life) {
+    pub(super) fn add(&self, life: Life) {
         let mut lives = self.0.lock().expect("nothing panics while it holds the lives");
         lives.retain(|life| !life.has_ended());
         lives.push(life);
     }
 
-    fn all(&self) -> Vec<Life> {
-        self.0.lock().expect("nothing panics while it holds the lives").clone()
+    /// Returns when none of them lives.
+    pub(super) async fn settled(&self) {
+        let lives = self.0.lock().expect("nothing panics while it holds the lives").clone();
+        for life in lives {
+            life.ended().await;
+        }
     }
 }
 
@@ -63,14 +67,7 @@ impl Opener for Stdio {
                 Err(error) => return Err(not_started(program, &error)),
             };
             self.children.add(child.life.clone());
-            let handler = Arc::clone(inbox.handler());
-            child.life.overhear(move |words| handler.muttered(words));
-            if !self.policy.allow_degraded.is_empty() {
-                tokio::spawn(tell_what_is_lacking(child.life.clone(), inbox.clone(), program.clone()));
-            }
-            if matches!(self.policy.network(), Network::Hosts(_)) {
-                tokio::spawn(tell_what_is_refused(child.life.clone(), inbox.clone(), program.clone()));
-            }
+            watch(&child.life, &inbox, &self.policy, &program);
             let reader = Reader {
                 lines: Lines::new(self.frame_bytes_max),
                 inbox,
@@ -85,11 +82,7 @@ impl Opener for Stdio {
     }
 
     fn settled(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            for life in self.children.all() {
-                life.ended().await;
-            }
-        })
+        Box::pin(self.children.settled())
     }
 
     fn transport(&self) -> &'static str {
@@ -212,6 +205,18 @@ impl Drop for ChildLink {
     }
 }
 
+/// Lets people know what a child says to them, and what its sandbox has to say about it.
+pub(super) fn watch(life: &Life, inbox: &Inbox, policy: &Policy, program: &str) {
+    let ear = inbox.clone();
+    life.overhear(move |words| ear.muttered(words));
+    if !policy.allow_degraded.is_empty() {
+        tokio::spawn(tell_what_is_lacking(life.clone(), inbox.clone(), program.to_owned()));
+    }
+    if matches!(policy.network(), Network::Hosts(_)) {
+        tokio::spawn(tell_what_is_refused(life.clone(), inbox.clone(), program.to_owned()));
+    }
+}
+
 /// A layer that the policy lets be missing is never missing in silence.
 async fn tell_what_is_lacking(life: Life, inbox: Inbox, program: String) {
     let lacking = life.started().await.unwrap_or_default();
@@ -263,7 +268,10 @@ impl Reader {
         if let Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) = &ended {
             return self.inbox.ended(&Cause::Start { program: self.program, reason: end.to_string() });
         }
-        let how = ended.map_or_else(|_| "the server closed its stdout".to_owned(), |end| how_it_ended(&end));
+        let how = ended.map_or_else(
+            |_| "the server closed its stdout".to_owned(),
+            |end| how_it_ended("the server", &end),
+        );
         let words = life.last_words();
         let last = words.trim_end().lines().last();
         let words = last.map(|line| format!("; its last words: {line}")).unwrap_or_default();
@@ -311,11 +319,11 @@ fn take(inbox: &Inbox, line: Line) {
     }
 }
 
-fn how_it_ended(end: &End) -> String {
+pub(super) fn how_it_ended(who: &str, end: &End) -> String {
     match end {
-        End::Exited { code } => format!("the server exited with code {code}"),
-        End::Crashed { signal } => format!("the server was killed by signal {signal}"),
-        end => format!("the server was ended: {end}"),
+        End::Exited { code } => format!("{who} exited with code {code}"),
+        End::Crashed { signal } => format!("{who} was killed by signal {signal}"),
+        end => format!("{who} was ended: {end}"),
     }
 }
 

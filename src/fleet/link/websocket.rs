@@ -31,7 +31,7 @@ use crate::fleet::error::Cause;
 use crate::fleet::inbox::Inbox;
 use crate::fleet::web::{self, Endpoint};
 
-use super::{Link, Opener, Outgoing};
+use super::{Carrier, Link, Opener, Outgoing};
 
 const SUBPROTOCOL: &str = "mcp";
 
@@ -63,7 +63,7 @@ impl Opener for WebSocket {
     }
 
     fn transport(&self) -> &'static str {
-        "websocket"
+        Carrier::WebSocket.name()
     }
 }
 

@@ -6,12 +6,12 @@ use colibri::fleet::era::Era;
 use crate::bridge::support::{Held, Kind, LONG, SHORT, Told, call, connect, tell_all};
 
 use super::frames::{self, TEXT};
-use super::mcp::{Call, Carrier, EVENTS_HEAD, LAST_CHUNK, WAYS, answer, chunk};
+use super::mcp::{Call, Carrier, EVENTS_HEAD, LAST_CHUNK, Place, WAYS, answer, chunk};
 use super::wire::Step;
 
 /// What a server does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     Silence,
     Half,
     Garbage,
@@ -35,7 +35,7 @@ use Fault::{
 };
 
 impl Fault {
-    const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 14] = [
         Silence,
         Half,
         Garbage,
@@ -131,11 +131,11 @@ impl Fault {
 /// and a megabyte to spare.
 const FLOOD_TAKEN_MAX: u64 = 16 << 20;
 
-async fn tell(fault: Fault, carrier: Carrier, era: Era) {
+pub(super) async fn tell(place: Place, fault: Fault, carrier: Carrier, era: Era) {
     let Some(expected) = fault.told(carrier) else { return };
-    let name = format!("{fault:?} over {carrier:?}, {era:?}");
+    let name = format!("{fault:?} over {carrier:?}, {era:?}, from {place:?}");
     let server = carrier.serve(move |call| fault.steps(carrier, call)).await;
-    let bridge = connect(carrier.opener(&server), era, LONG).await.expect(&name);
+    let bridge = connect(carrier.opener_from(place, &server), era, LONG).await.expect(&name);
     match expected {
         Ok(()) => {
             call(&bridge, LONG).await.expect(&name);
@@ -159,7 +159,9 @@ async fn tell(fault: Fault, carrier: Carrier, era: Era) {
 #[tokio::test]
 async fn every_fault_is_told_on_every_transport() {
     let before = Held::now();
-    let stories = Fault::ALL.iter().flat_map(|fault| WAYS.map(|(carrier, era)| tell(*fault, carrier, era)));
+    let stories = Fault::ALL
+        .iter()
+        .flat_map(|fault| WAYS.map(|(carrier, era)| tell(Place::Here, *fault, carrier, era)));
     tell_all(stories).await;
     before.comes_back("every fault").await;
 }

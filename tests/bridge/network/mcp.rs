@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use colibri::fleet::era::Era;
-use colibri::fleet::link::Opener;
-use colibri::fleet::link::http::Http;
-use colibri::fleet::link::sse::Sse;
-use colibri::fleet::link::websocket::WebSocket;
+use colibri::fleet::link::{self, Opener};
 use colibri::fleet::web::Endpoint;
+
+use crate::bridge::support::worker;
 
 use super::frames::{self, Frame, TEXT};
 use super::wire::{Envelope, Heard, Server, Step};
@@ -36,6 +35,15 @@ pub(crate) enum Carrier {
     OldEvents,
     /// A WebSocket.
     Socket,
+}
+
+/// From where a server is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This process.
+    Here,
+    /// A worker process.
+    Worker,
 }
 
 /// Every transport, in every family that it carries.
@@ -87,16 +95,32 @@ pub(crate) const LAST_CHUNK: &str = "0\r\n\r\n";
 impl Carrier {
     /// What reaches a server that carries messages so.
     pub(crate) fn opener(self, server: &Server) -> Box<dyn Opener> {
-        let url = if self == Self::Socket { server.url().replace("http:", "ws:") } else { server.url() };
-        self.opener_of(Endpoint::new(&url).expect("an address"))
+        self.opener_from(Place::Here, server)
+    }
+
+    /// The same, from there.
+    pub(crate) fn opener_from(self, place: Place, server: &Server) -> Box<dyn Opener> {
+        let endpoint = Endpoint::new(&self.url(server)).expect("an address");
+        match place {
+            Place::Here => self.opener_of(endpoint),
+            Place::Worker => worker(endpoint.with_frame_bytes_max(FRAME_BYTES_MAX), self.carries()),
+        }
     }
 
     pub(crate) fn opener_of(self, endpoint: Endpoint) -> Box<dyn Opener> {
-        let endpoint = endpoint.with_frame_bytes_max(FRAME_BYTES_MAX);
+        self.carries().opener(endpoint.with_frame_bytes_max(FRAME_BYTES_MAX))
+    }
+
+    /// Where a server is that carries messages so.
+    pub(crate) fn url(self, server: &Server) -> String {
+        if self == Self::Socket { server.url().replace("http:", "ws:") } else { server.url() }
+    }
+
+    fn carries(self) -> link::Carrier {
         match self {
-            Self::Json | Self::Events => Box::new(Http(endpoint)),
-            Self::OldEvents => Box::new(Sse(endpoint)),
-            Self::Socket => Box::new(WebSocket(endpoint)),
+            Self::Json | Self::Events => link::Carrier::Http,
+            Self::OldEvents => link::Carrier::Sse,
+            Self::Socket => link::Carrier::WebSocket,
         }
     }
 
@@ -178,7 +202,7 @@ impl Calls {
         let result = match method.as_deref() {
             Some("server/discover") => r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#,
             Some("initialize") => r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#,
-            Some("tools/list") => r#"{"tools":[]}"#,
+            Some("tools/list") => r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}"#,
             Some("tools/call") => {
                 let nth = self.count.fetch_add(1, Ordering::SeqCst);
                 return (self.script)(&Call { nth, id, raw: Bytes::copy_from_slice(raw) });

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use crate::bridge::support::{Held, Kind, LONG, SHORT, Told, call, connect};
 
-use super::mcp::{Carrier, answer, response};
+use super::mcp::{Carrier, Place, answer, response};
 use super::wire::{Heard, Server, Step};
 
 const INITIALIZED: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#;
@@ -52,8 +52,13 @@ fn in_session(server: &Server, session: &str, what: &str) -> usize {
 /// BR-5, PR-1: a server that has forgotten the session gets a new one, and the call is made in it, once.
 #[tokio::test]
 async fn a_forgotten_session_is_begun_again_and_the_call_made_once() {
+    forgotten(Place::Here).await;
+}
+
+pub(super) async fn forgotten(place: Place) {
     let server = sessions(forgetful).await;
-    let bridge = connect(Carrier::Json.opener(&server), Era::Legacy, LONG).await.expect("it connects");
+    let opener = Carrier::Json.opener_from(place, &server);
+    let bridge = connect(opener, Era::Legacy, LONG).await.expect("it connects");
     call(&bridge, LONG).await.expect("the new session answers");
     let story = ["initialize", "notifications/initialized", "GET", "tools/call"];
     assert_eq!(server.asked(), [story, story].concat());

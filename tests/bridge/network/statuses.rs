@@ -7,11 +7,11 @@ use colibri::fleet::era::Era;
 
 use crate::bridge::support::{Kind, LONG, Told, call, connect, tell_all};
 
-use super::mcp::{Carrier, response};
+use super::mcp::{Carrier, Place, response};
 use super::wire::{Server, Step};
 
 /// What a status means, on whichever transport that has statuses.
-const STATUSES: [(&str, Told); 16] = [
+pub(super) const STATUSES: [(&str, Told); 16] = [
     ("400 Bad Request", Told(Kind::Http(400), 1, false, Executed::Unknown)),
     ("401 Unauthorized", Told(Kind::Unauthorized, 1, false, Executed::No)),
     ("401 Unauthorized\nwww-authenticate: Bearer", Told(Kind::Unauthorized, 1, false, Executed::No)),
@@ -43,29 +43,31 @@ async fn old_events(status: &'static str) -> Server {
 /// BR-5, BR-7: each status is told as what it means, and only what may pass is tried again.
 #[tokio::test]
 async fn a_status_is_told_as_what_it_means() {
-    let told = |(status, told): (&'static str, Told)| {
-        [(Carrier::Json, Era::Modern), (Carrier::Json, Era::Legacy), (Carrier::OldEvents, Era::Legacy)].map(
-            |(carrier, era)| async move {
-                let server = match carrier {
-                    Carrier::OldEvents => old_events(status).await,
-                    _ => carrier.serve(move |_| vec![Step::Send(response(status, "no"))]).await,
-                };
-                let bridge = connect(carrier.opener(&server), era, LONG).await.expect(status);
-                let name = format!("{status} over {carrier:?}, {era:?}");
-                told.check(&name, LONG, &call(&bridge, LONG).await.expect_err(&name));
-                assert_eq!(server.count("tools/call"), told.1 as usize, "{name}: sent once per attempt");
-                bridge.close().await;
-            },
-        )
+    let told = |(status, told)| {
+        [(Carrier::Json, Era::Modern), (Carrier::Json, Era::Legacy), (Carrier::OldEvents, Era::Legacy)]
+            .map(|(carrier, era)| to_a_call(Place::Here, status, told, carrier, era))
     };
     tell_all(STATUSES.into_iter().flat_map(told)).await;
+}
+
+/// A status as the answer to a call.
+pub(super) async fn to_a_call(place: Place, status: &'static str, told: Told, carrier: Carrier, era: Era) {
+    let server = match carrier {
+        Carrier::OldEvents => old_events(status).await,
+        _ => carrier.serve(move |_| vec![Step::Send(response(status, "no"))]).await,
+    };
+    let bridge = connect(carrier.opener_from(place, &server), era, LONG).await.expect(status);
+    let name = format!("{status} over {carrier:?}, {era:?}, from {place:?}");
+    told.check(&name, LONG, &call(&bridge, LONG).await.expect_err(&name));
+    assert_eq!(server.count("tools/call"), told.1 as usize, "{name}: sent once per attempt");
+    bridge.close().await;
 }
 
 /// BR-3, BR-7: the same while connecting, which is never tried again; nothing was asked, so nothing
 /// was done.
 #[tokio::test]
 async fn a_status_while_connecting_is_told_after_one_attempt() {
-    let told = |(status, told): (&'static str, Told)| {
+    let told = |(status, told)| {
         let ways = [
             (Carrier::Json, Era::Modern),
             (Carrier::Json, Era::Legacy),
@@ -73,15 +75,25 @@ async fn a_status_while_connecting_is_told_after_one_attempt() {
             (Carrier::OldEvents, Era::Legacy),
             (Carrier::Socket, Era::Modern),
         ];
-        ways.map(|(carrier, era)| async move {
-            let server = Server::start(move |_| vec![Step::Send(response(status, "no"))]).await;
-            let name = format!("{status} to the first message over {carrier:?}, {era:?}");
-            let Err(error) = connect(carrier.opener(&server), era, LONG).await else { panic!("{name}") };
-            let Told(kind, _, retryable, _) = told;
-            Told(kind, 1, retryable, Executed::No).check(&name, LONG, &error);
-        })
+        ways.map(|(carrier, era)| while_connecting(Place::Here, status, told, carrier, era))
     };
     tell_all(STATUSES.into_iter().flat_map(told)).await;
+}
+
+/// A status as the answer to the first message.
+pub(super) async fn while_connecting(
+    place: Place,
+    status: &'static str,
+    told: Told,
+    carrier: Carrier,
+    era: Era,
+) {
+    let server = Server::start(move |_| vec![Step::Send(response(status, "no"))]).await;
+    let name = format!("{status} to the first message over {carrier:?}, {era:?}, from {place:?}");
+    let opener = carrier.opener_from(place, &server);
+    let Err(error) = connect(opener, era, LONG).await else { panic!("{name}") };
+    let Told(kind, _, retryable, _) = told;
+    Told(kind, 1, retryable, Executed::No).check(&name, LONG, &error);
 }
 
 /// BR-5: a JSON-RPC error counts for more than the status it came with.

@@ -113,8 +113,7 @@ fn the_configuration_decides_how_long_a_process_lives() {
         server
     };
     let limits = json!({ "pool": { "size": 1 }, "tools": { "leak": { "limits": { "memoryMb": 24 } } } });
-    let servers = json!({ "call": server("call", limits), "session": server("session", json!({})),
-        "net": { "url": "http://127.0.0.1:9/mcp", "isolation": "call" } });
+    let servers = json!({ "call": server("call", limits), "session": server("session", json!({})) });
     let mut colibri = crate::fleet::children::serving(&servers);
     let mut id = 10;
     let mut ask = |colibri: &mut _, tool: &str| {
@@ -138,8 +137,6 @@ fn the_configuration_decides_how_long_a_process_lives() {
     assert!(who(&ask(&mut colibri, "call__who")).is_some());
     let again = who(&ask(&mut colibri, "session__who")).expect("it was started again");
     assert_ne!(again, one);
-    let log = colibri.log();
-    assert!(log.contains("[mcp:net] not started: `isolation: \"call\"` with a `url`"), "{log}");
     colibri.finish();
     assert_eq!(processes(&mark), Vec::<PathBuf>::new());
 }
