@@ -19,7 +19,7 @@ pub enum Level {
     /// Limits hold, colibri's own files are out of reach; the rest as asked for.
     #[default]
     Standard,
-    /// Every layer, no network, nothing writable but what is named and a private temporary folder.
+    /// Every layer, no network unless it is named, nothing writable but what is named and a private temporary folder.
     Strict,
 }
 
@@ -61,7 +61,11 @@ impl Policy {
     pub fn needs(&self) -> BTreeSet<Layer> {
         match self.level {
             Level::Off => BTreeSet::new(),
-            Level::Strict => Layer::ALL.into(),
+            // Who writes that a program may use the network has it, and every other layer.
+            Level::Strict => {
+                let is_needed = |layer: &Layer| *layer != Layer::Network || *self.network() != Network::Full;
+                Layer::ALL.into_iter().filter(is_needed).collect()
+            }
             Level::Standard => {
                 let mut layers = BTreeSet::from([Layer::Namespace, Layer::Privileges]);
                 if !self.files.allow_read.is_empty() || !self.files.allow_write.is_empty() {

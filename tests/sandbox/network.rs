@@ -129,6 +129,26 @@ print("others", sorted(name for name in os.environ if name.lower().endswith("_pr
     }
 }
 
+/// SB-3: `strict` has no network unless it is written: the whole of it can be, and was once an empty one all the same.
+#[tokio::test]
+async fn the_whole_network_can_be_written_under_strict() {
+    let (villain, echo) = (Villain::new(), echo().await);
+    let script = format!(
+        "import socket\ntry: print(socket.create_connection(('127.0.0.1', {}), 30).getpeername()[0])\n\
+         except OSError as error: print(type(error).__name__)",
+        echo.place.port()
+    );
+    let arguments = vec!["-c".into(), script.into()];
+    let spec = Spec { program: "/usr/bin/python3".into(), arguments, ..villain.spec(&[]) };
+    for (network, expected) in
+        [(None, "PermissionError"), (Some(Network::None), "PermissionError"), (Some(Network::Full), "127.0.0.1")]
+    {
+        let policy = Policy { network, ..Policy::strict() };
+        let child = start_under(&spec, &policy).unwrap();
+        assert_eq!(said(child).await.trim(), expected, "{:?}", policy.network);
+    }
+}
+
 /// SB-3: plain HTTP through the proxy, as libraries use it; the host that was judged is the one the server
 /// hears of, and what was meant for the proxy stays there.
 #[tokio::test]
