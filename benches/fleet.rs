@@ -12,7 +12,9 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time and prints")]
 #![expect(clippy::print_stdout, reason = "a benchmark measures time and prints")]
 
-use std::collections::BTreeMap;
+#[path = "support/member.rs"]
+mod member;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,30 +23,23 @@ use bytes::Bytes;
 use colibri::app::SystemClock;
 use colibri::call::{Caller, Calls, Parts, Reply};
 use colibri::domain::audit::{NoAudit, OnExitFailure, Pending, Principal};
-use colibri::domain::chronicle::NoChronicle;
 use colibri::domain::clock::Clock;
 use colibri::domain::face::SessionId;
-use colibri::domain::filter::Filter;
-use colibri::domain::life::{Policy, Restart};
 use colibri::domain::log::Logger;
-use colibri::domain::merkle::Hash;
 use colibri::domain::mode::Mode;
-use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
-use colibri::fleet::bus::Bus;
 use colibri::fleet::error::Cause;
 use colibri::fleet::inbox::Inbox;
 use colibri::fleet::link::memory::{Peer, pair};
 use colibri::fleet::link::{Link, Opener};
-use colibri::fleet::roster::{Common, Fleet, Lives, Member, Plan, Registry, Start, Terms};
-use colibri::fleet::supervisor::{Probe, Settings};
+use colibri::fleet::roster::{Fleet, Lives, Member, Plan};
 use colibri::mcp::answer::Identity;
 use colibri::mcp::lists::PAGE_BYTES_MAX;
-use colibri::mcp::request::Client;
 use colibri::mcp::revision::REVISIONS;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+use member::{common, member, settings};
 
 /// Servers, and tools of each.
 const SIZES: [(usize, usize); 3] = [(1, 10), (10, 100), (50, 200)];
@@ -203,7 +198,7 @@ struct Stage {
 impl Stage {
     async fn start(servers: usize, each: usize) -> Self {
         let canned: Vec<Canned> = (0..servers).map(|_| Canned::new(each)).collect();
-        let members = canned.iter().enumerate().map(|(number, server)| member(number, server)).collect();
+        let members = canned.iter().enumerate().map(|(number, server)| member_of(number, server)).collect();
         let begun = Instant::now();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
         let fleet = Fleet::start(Plan { members, ..Plan::default() }, common(&clock));
@@ -315,56 +310,8 @@ fn path(fleet: &Fleet, clock: Arc<dyn Clock>) -> Calls {
     Calls::new(parts).expect("there are no tools of its own")
 }
 
-fn common(clock: &Arc<dyn Clock>) -> Common {
-    Common {
-        init_concurrency: 8,
-        naming: Naming::Prefixed,
-        name_chars_max: NAME_CHARS_DEFAULT,
-        reserved: Vec::new(),
-        clock: Arc::clone(clock),
-        health: watch::Sender::new(Vec::new()),
-        bus: Bus::new(Arc::clone(clock)),
-        chronicle: Arc::new(NoChronicle),
-        logger: Logger::silent(),
-        registry: Registry::default(),
-        masks: Arc::default(),
-        stopping: CancellationToken::new(),
-    }
-}
-
-fn member(number: usize, server: &Canned) -> Member {
-    let name: Arc<str> = format!("server{number}").into();
-    let client = Client { name: "bench".to_owned(), version: "1".to_owned(), capabilities: json!({}) };
-    let settings = Settings {
-        name: Arc::clone(&name),
-        slug: name,
-        opener: Box::new(server.clone()),
-        policy: Policy { restart: Restart::preset_default(), probe_interval: None },
-        probe: Probe::Ping,
-        probe_timeout: Duration::from_secs(3),
-        connect_timeout: Duration::from_secs(30),
-        idle_close: None,
-        client: Arc::new(client),
-        memory: None,
-        key: None,
-        is_unconfined: false,
-        pin_enforced: false,
-        face: None,
-    };
-    let terms = Terms {
-        filter: Filter::default(),
-        start: Start::Eager,
-        shared: false,
-        required: false,
-        lives: Lives::Used,
-        timeout: Duration::from_secs(30),
-        max_total_timeout: Duration::from_mins(10),
-        acquire_timeout: Duration::from_mins(1),
-        queue: "default".into(),
-        tools: BTreeMap::new(),
-        enforce_output: false,
-    };
-    Member { identity: Hash([0; 32]), settings, terms }
+fn member_of(number: usize, server: &Canned) -> Member {
+    member(settings(&format!("server{number}"), Box::new(server.clone())), Lives::Used)
 }
 
 /// A server in this process that has its answers ready.

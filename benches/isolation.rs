@@ -10,7 +10,9 @@
     reason = "a benchmark runs programs and tells the time"
 )]
 
-use std::collections::BTreeMap;
+#[path = "support/member.rs"]
+mod member;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,31 +22,21 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use colibri::app::SystemClock;
 use colibri::domain::audit::CallId;
-use colibri::domain::chronicle::NoChronicle;
 use colibri::domain::clock::Clock;
 use colibri::domain::face::SessionId;
-use colibri::domain::filter::Filter;
-use colibri::domain::life::{Policy as Life, Restart};
-use colibri::domain::log::Logger;
-use colibri::domain::merkle::Hash;
-use colibri::domain::names::{NAME_CHARS_DEFAULT, Naming};
-use colibri::fleet::bus::Bus;
 use colibri::fleet::link::stdio::{Children, Stdio};
 use colibri::fleet::link::worker::Worker;
 use colibri::fleet::link::{Carrier, Opener};
-use colibri::fleet::roster::{
-    Calling, Common, Fleet, Lending, Lives, Member, Plan, PoolBounds, Registry, Start, Terms, What,
-};
-use colibri::fleet::supervisor::{Probe, Settings};
+use colibri::fleet::roster::{Calling, Fleet, Lending, Lives, Member, Plan, PoolBounds, What};
 use colibri::fleet::web::Endpoint;
-use colibri::mcp::request::Client;
 use colibri::sandbox::{Policy, Spec, use_helper};
 use futures_util::stream::{StreamExt, iter};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use member::{common, member, settings};
 
 /// Calls of each kind, in turns.
 const ROUNDS: u32 = 300;
@@ -72,11 +64,11 @@ pub(crate) async fn measure(program: &Path, rounds: u32) -> String {
     let (child, here, worker) =
         (Reach::Child(program.to_owned()), Reach::Here(url.clone()), Reach::Worker(url));
     let members = vec![
-        member("shared", &child, None),
-        member("warm", &child, Some(4)),
-        member("cold", &child, Some(0)),
-        member("network", &here, None),
-        member("worker", &worker, Some(4)),
+        lent("shared", &child, None),
+        lent("warm", &child, Some(4)),
+        lent("cold", &child, Some(0)),
+        lent("network", &here, None),
+        lent("worker", &worker, Some(4)),
     ];
     let stage = Stage::start(members);
     stage.listed(4 * 3 + 2).await;
@@ -208,21 +200,7 @@ struct Stage {
 impl Stage {
     fn start(members: Vec<Member>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-        let common = Common {
-            init_concurrency: 8,
-            naming: Naming::Prefixed,
-            name_chars_max: NAME_CHARS_DEFAULT,
-            reserved: Vec::new(),
-            clock: Arc::clone(&clock),
-            health: watch::Sender::new(Vec::new()),
-            bus: Bus::new(Arc::clone(&clock)),
-            chronicle: Arc::new(NoChronicle),
-            logger: Logger::silent(),
-            registry: Registry::default(),
-            masks: Arc::default(),
-            stopping: CancellationToken::new(),
-        };
-        Self { fleet: Fleet::start(Plan { members, ..Plan::default() }, common), clock }
+        Self { fleet: Fleet::start(Plan { members, ..Plan::default() }, common(&clock)), clock }
     }
 
     async fn listed(&self, count: usize) {
@@ -250,30 +228,17 @@ impl Stage {
 }
 
 /// A server with a pool of that size, or shared.
-fn member(name: &'static str, reach: &Reach, pool: Option<usize>) -> Member {
+fn lent(name: &'static str, reach: &Reach, pool: Option<usize>) -> Member {
     let lives = match pool {
         None => Lives::Used,
         Some(size) => {
             let bounds = PoolBounds { size, max_age: Duration::from_mins(5), max_uses: 1 };
             let reach = reach.clone();
-            let recipe = Arc::new(move || settings(name, &reach));
+            let recipe = Arc::new(move || settings(name, reach.opener()));
             Lives::Call(Lending { bounds, recipe, apart: Vec::new() })
         }
     };
-    let terms = Terms {
-        filter: Filter::default(),
-        start: Start::Eager,
-        shared: false,
-        required: false,
-        lives,
-        timeout: Duration::from_secs(30),
-        max_total_timeout: Duration::from_mins(10),
-        acquire_timeout: Duration::from_mins(1),
-        queue: "default".into(),
-        tools: BTreeMap::new(),
-        enforce_output: false,
-    };
-    Member { identity: Hash([0; 32]), settings: settings(name, reach), terms }
+    member(settings(name, reach.opener()), lives)
 }
 
 /// How a server is reached.
@@ -333,27 +298,6 @@ async fn serve() -> String {
     let routes = axum::Router::new().route("/mcp", axum::routing::post(answer));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     format!("http://{address}/mcp")
-}
-
-fn settings(name: &str, reach: &Reach) -> Settings {
-    let client =
-        Client { name: "bench".to_owned(), version: "1".to_owned(), capabilities: serde_json::json!({}) };
-    Settings {
-        name: name.into(),
-        slug: name.into(),
-        opener: reach.opener(),
-        policy: Life { restart: Restart::preset_default(), probe_interval: None },
-        probe: Probe::Ping,
-        probe_timeout: Duration::from_secs(3),
-        connect_timeout: Duration::from_secs(30),
-        idle_close: None,
-        client: Arc::new(client),
-        memory: None,
-        key: None,
-        is_unconfined: false,
-        pin_enforced: false,
-        face: None,
-    }
 }
 
 /// The small server of the stories, which lives for a minute at most: its alarm is left out here.

@@ -140,9 +140,11 @@ async fn the_whole_network_can_be_written_under_strict() {
     );
     let arguments = vec!["-c".into(), script.into()];
     let spec = Spec { program: "/usr/bin/python3".into(), arguments, ..villain.spec(&[]) };
-    for (network, expected) in
-        [(None, "PermissionError"), (Some(Network::None), "PermissionError"), (Some(Network::Full), "127.0.0.1")]
-    {
+    for (network, expected) in [
+        (None, "PermissionError"),
+        (Some(Network::None), "PermissionError"),
+        (Some(Network::Full), "127.0.0.1"),
+    ] {
         let policy = Policy { network, ..Policy::strict() };
         let child = start_under(&spec, &policy).unwrap();
         assert_eq!(said(child).await.trim(), expected, "{:?}", policy.network);
