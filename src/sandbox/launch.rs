@@ -117,7 +117,9 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         .stdin(OwnedFd::from(theirs))
         .stdout(streams.stdout)
         .stderr(streams.stderr)
-        .kill_on_drop(true);
+        // Not killed when nobody waits for it any more: its line is cut then, so that it ends the tree and removes
+        // the groups, which a killed one would leave.
+        .kill_on_drop(false);
     let process = command.spawn()?;
     ours.set_nonblocking(true)?;
     Ok(Launched { process, line: UnixStream::from_std(ours)?, way_out, groups })

@@ -64,7 +64,7 @@ async fn dropping_leaves_nobody_behind() {
     }
 }
 
-/// SB-6: a runtime that stops takes every tree with it.
+/// SB-6: a runtime that stops takes every tree with it, and every control group.
 #[test]
 fn a_runtime_that_stops_leaves_nobody_behind() {
     let villain = Villain::new();
@@ -75,6 +75,7 @@ fn a_runtime_that_stops_leaves_nobody_behind() {
             STUBBORN.iter().map(|words| runtime.block_on(villain.ready(words, &policy))).collect();
         runtime.shutdown_background();
         villain.assert_gone();
+        assert_no_groups(std::process::id());
         drop(children);
     }
 }
