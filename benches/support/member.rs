@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// What the members of a fleet share.
-pub fn common(clock: &Arc<dyn Clock>) -> Common {
+pub(super) fn common(clock: &Arc<dyn Clock>) -> Common {
     Common {
         init_concurrency: 8,
         naming: Naming::Prefixed,
@@ -39,7 +39,7 @@ pub fn common(clock: &Arc<dyn Clock>) -> Common {
 }
 
 /// A member whose connections live so.
-pub fn member(settings: Settings, lives: Lives) -> Member {
+pub(super) fn member(settings: Settings, lives: Lives) -> Member {
     let terms = Terms {
         filter: Filter::default(),
         start: Start::Eager,
@@ -57,7 +57,7 @@ pub fn member(settings: Settings, lives: Lives) -> Member {
 }
 
 /// How a server is supervised that is reached by this.
-pub fn settings(name: &str, opener: Box<dyn Opener>) -> Settings {
+pub(super) fn settings(name: &str, opener: Box<dyn Opener>) -> Settings {
     let client =
         Client { name: "bench".to_owned(), version: "1".to_owned(), capabilities: serde_json::json!({}) };
     Settings {
