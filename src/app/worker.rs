@@ -39,7 +39,7 @@ pub(super) fn policy_of_workers(policy: Policy, server: &ServerConfig) -> Result
         return Ok(policy);
     }
     let network = match (&policy.network, policy.level) {
-        (None | Some(Network::Full), Level::Standard | Level::Off) => Network::Full,
+        (Some(Network::Full), _) | (None, Level::Standard | Level::Off) => Network::Full,
         (Some(Network::Hosts(hosts)), _) => with_its_own(hosts.clone(), server)?,
         _ => with_its_own(Hosts::default(), server)?,
     };
@@ -57,8 +57,8 @@ fn with_its_own(mut hosts: Hosts, server: &ServerConfig) -> Result<Network, Stri
     let endpoint = Endpoint::new(url).map_err(|cause| cause.to_string())?;
     if url.starts_with("ws:") {
         return Err(format!(
-            "{} cannot be reached where the network is limited to hosts: use wss, or write \"network\": \"full\" with \
-             the sandbox level `standard`",
+            "{} cannot be reached where the network is limited to hosts: use wss, or write \
+             \"network\": \"full\"",
             endpoint.shown()
         ));
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(network(Level::Standard, Some(Network::Full)), Network::Full);
         assert_eq!(network(Level::Standard, Some(Network::None)), hosts(&["example.com:443"]));
         assert_eq!(network(Level::Strict, None), hosts(&["example.com:443"]));
-        assert_eq!(network(Level::Strict, Some(Network::Full)), hosts(&["example.com:443"]));
+        assert_eq!(network(Level::Strict, Some(Network::Full)), Network::Full);
         assert_eq!(network(Level::Strict, Some(hosts(&["a.com"]))), hosts(&["a.com", "example.com:443"]));
         let own = check(Level::Strict, None, "http://[::1]:3000/").unwrap();
         assert_eq!(*own.network(), hosts(&["[::1]:3000"]));
