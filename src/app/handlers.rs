@@ -8,7 +8,7 @@ use std::sync::Once;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{is_contained, note_backtrace, panic_message};
+use crate::domain::contain::{is_contained, note_backtrace, panic_message};
 use crate::domain::log::Logger;
 
 /// Installs the panic hook, once for the process, however often it is asked to.

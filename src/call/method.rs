@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::domain::audit::{Enter, Outcome};
+use crate::domain::contain::contain;
 use crate::domain::failure::{Failure, invalid_params};
 use crate::domain::log::visible;
 use crate::domain::provider::{ProviderError, Unavailable};
@@ -17,7 +18,7 @@ use crate::mcp::raw::Members;
 
 use super::envelope::{Ended, Form};
 use super::proxied::{Servers, failed};
-use super::{Call, Path, Refused, Reply, contain, validate};
+use super::{Call, Path, Refused, Reply, validate};
 
 /// How much of an unknown name is repeated.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -197,7 +198,7 @@ impl Path {
         let name = matches!(method, Method::Read | Method::Prompt).then_some(&*place.own);
         let what = What::Other { server: &place.server, method: method.name(), params: &params, name };
         let calling = Calling { id, arrived, what, notices, cancel, rounds: None, session: caller.session };
-        match contain::contain(servers.fleet.call(calling)).await {
+        match contain(servers.fleet.call(calling)).await {
             Ok(Ok(result)) => answered(result, &servers.fleet.name_of(&place.server)),
             Ok(Err(failure)) => failed(failure),
             Err(panicked) => {

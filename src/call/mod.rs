@@ -4,7 +4,6 @@
 //! Uses: `tools` and `fleet` for what is served, the audit port for what is recorded.
 //! Must not know: which face the call came from, or how a record is stored.
 
-mod contain;
 mod envelope;
 mod method;
 mod output;
@@ -26,6 +25,7 @@ use crate::domain::audit::{
     AuditError, AuditSink, AuditTrouble, CallId, Enter, Exit, OnExitFailure, Outcome, Principal,
 };
 use crate::domain::clock::{Clock, Moment};
+use crate::domain::contain::contain;
 use crate::domain::face::SessionId;
 use crate::domain::failure::{Failure, code, invalid_params};
 use crate::domain::log::Logger;
@@ -39,7 +39,6 @@ use crate::mcp::lists::ToolList;
 use crate::tools::{Context, Ready, Registry, Tool, ToolError};
 
 pub use crate::fleet::inbox::Notice;
-pub use contain::{is_contained, note_backtrace, panic_message};
 use envelope::{Ended, Form};
 use method::Method;
 use proxied::Servers;
@@ -364,7 +363,7 @@ async fn dispatch(ready: Ready, context: Context, mode: Mode) -> Ended {
     let cancel = context.cancel.clone();
     // Cancelling is inside the containment: it drops the handler, which may panic too.
     let handler = async move { cancel.run_until_cancelled(async move { ready(context).await }).await };
-    let (message, details, backtrace) = match contain::contain(handler).await {
+    let (message, details, backtrace) = match contain(handler).await {
         Ok(Some(Ok(data))) => return Ended::ok(&data),
         Ok(Some(Err(ToolError::Refused(refusal)))) => return Ended::refused(refusal),
         Ok(Some(Err(ToolError::Failed { message, details, backtrace }))) => {

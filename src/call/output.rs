@@ -28,6 +28,9 @@ pub(super) async fn broken(schema: &Arc<Arguments>, result: &Bytes) -> Vec<Issue
     }
 }
 
+/// What a result is that is none yet.
+const INPUT_REQUIRED: &str = "input_required";
+
 /// What a result has of what was promised.
 #[derive(PartialEq, Eq)]
 pub(super) enum Promised {
@@ -40,12 +43,12 @@ pub(super) enum Promised {
 impl Promised {
     pub(super) fn of(result: &Bytes) -> Self {
         let Some(members) = Members::of(result) else { return Self::Nothing };
-        // A tool that wants to know something first has not promised anything yet.
-        if members.get("resultType").is_some_and(|kind| kind.get() != r#""complete""#) {
-            return Self::Nothing;
+        if let Some(content) = members.get("structuredContent") {
+            return Self::Content(result.slice_ref(content.get().as_bytes()));
         }
-        let content = members.get("structuredContent");
-        content.map_or(Self::Missing, |content| Self::Content(result.slice_ref(content.get().as_bytes())))
+        // A tool that wants to know something first has not promised anything yet.
+        let kind = members.get("resultType").and_then(|kind| serde_json::from_str::<String>(kind.get()).ok());
+        if kind.as_deref() == Some(INPUT_REQUIRED) { Self::Nothing } else { Self::Missing }
     }
 }
 
@@ -61,4 +64,25 @@ pub(super) fn told(issues: &[Issue]) -> String {
 pub(super) fn refused(issues: Vec<Issue>, result: &Bytes) -> ProviderError {
     let original: Value = serde_json::from_slice(result).unwrap_or_default();
     ProviderError::InvalidOutput { issues, original }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SB-2: what a server says of the kind of its result does not free it from its promise; the word can be written
+    /// in more ways than one, and a legacy client does not know it.
+    #[test]
+    fn structured_content_is_always_looked_at() {
+        let content = Promised::Content(Bytes::from_static(b"{}"));
+        for kind in ["complete", "\\u0063omplete", "x", "input_required"] {
+            let result = Bytes::from(format!(r#"{{"resultType":"{kind}","structuredContent":{{}}}}"#));
+            assert!(Promised::of(&result) == content, "{kind}");
+        }
+        let kind = |text: &str| Promised::of(&Bytes::from(format!(r#"{{"resultType":{text}}}"#)));
+        assert!(kind(r#""input_required""#) == Promised::Nothing);
+        assert!(kind(r#""complete""#) == Promised::Missing);
+        assert!(kind("7") == Promised::Missing);
+        assert!(Promised::of(&Bytes::from_static(b"{}")) == Promised::Missing);
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::domain::audit::{CallId, Enter, Outcome};
+use crate::domain::contain::contain;
 use crate::domain::event::{News, SUMMARY_BYTES_MAX, summary};
 use crate::domain::failure::Failure;
 use crate::domain::names::split;
@@ -22,7 +23,7 @@ use super::envelope::{Ended, Form};
 use super::output::Promised;
 use super::schemas::{self, Schema, Schemas};
 use super::validate::{Wrong, whole};
-use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, contain, output};
+use super::{Call, Path, Refused, Reply, UNKNOWN_TOOL, output};
 
 /// The servers' side of the path.
 pub(super) struct Servers {
@@ -133,7 +134,7 @@ impl Path {
             given: rounds.given.as_deref(),
         });
         let calling = Calling { id, arrived, session: caller.session, what, notices, cancel, rounds };
-        let outcome = match contain::contain(servers.fleet.call(calling)).await {
+        let outcome = match contain(servers.fleet.call(calling)).await {
             Ok(outcome) => outcome,
             Err(panicked) => {
                 let message = format!("colibri failed inside: {}", panicked.message);

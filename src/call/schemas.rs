@@ -10,9 +10,12 @@ use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use tokio::sync::OnceCell;
+
+use crate::domain::contain::{Panicked, contain_now};
+use crate::fleet::aside::aside;
 use crate::fleet::catalog::Proxied;
 
-use super::contain::{Panicked, contain_now};
 use super::validate::{Arguments, Wrong};
 
 /// Compiled schemas that are kept.
@@ -20,12 +23,17 @@ const SCHEMAS_MAX: usize = 20_000;
 
 /// By tool: made with its first call, and again when its definition has changed.
 #[derive(Default)]
-pub(super) struct Schemas(Mutex<HashMap<Arc<str>, Compiled>>);
+pub(super) struct Schemas(Mutex<HashMap<Arc<str>, Kept>>);
 
-/// The schemas of a tool, and the definition they were compiled from.
+/// The definition that they are compiled from, and the schemas.
+struct Kept {
+    of: Arc<Proxied>,
+    compiled: Arc<OnceCell<Compiled>>,
+}
+
+/// The schemas of a tool.
 #[derive(Clone)]
 pub(super) struct Compiled {
-    of: Arc<Proxied>,
     pub(super) input: Schema,
     pub(super) output: Schema,
 }
@@ -40,35 +48,35 @@ pub(super) enum Schema {
 }
 
 impl Schemas {
-    /// Nobody waits for another's schema: what two make at once is made twice.
+    /// Compiled once: who asks meanwhile waits for that, and nobody for another tool's.
     pub(super) async fn of(&self, tool: &Arc<Proxied>) -> Compiled {
-        if let Some(known) = self.known(tool) {
-            return known;
-        }
-        let made = {
-            let tool = Arc::clone(tool);
-            tokio::task::spawn_blocking(move || Compiled {
-                input: Schema::of(&tool.input_schema),
-                output: tool.output_schema.as_deref().map_or(Schema::Absent, Schema::of),
-                of: tool,
-            })
-        };
-        // It fails only at the end of everything, when nobody is answered any more.
-        let absent = || Compiled { of: Arc::clone(tool), input: Schema::Absent, output: Schema::Absent };
-        let made = made.await.unwrap_or_else(|_| absent());
+        self.place(tool).get_or_init(|| compile(Arc::clone(tool))).await.clone()
+    }
+
+    fn place(&self, tool: &Arc<Proxied>) -> Arc<OnceCell<Compiled>> {
         let mut kept = self.0.lock().expect("nothing panics while it holds the schemas");
+        if let Some(known) = kept.get(&tool.name).filter(|known| Arc::ptr_eq(&known.of, tool)) {
+            return Arc::clone(&known.compiled);
+        }
         // Tools that are gone leave theirs behind; starting anew costs a compilation each.
         if kept.len() >= SCHEMAS_MAX {
             kept.clear();
         }
-        kept.insert(Arc::clone(&tool.name), made.clone());
-        made
+        let compiled = Arc::default();
+        kept.insert(Arc::clone(&tool.name), Kept { of: Arc::clone(tool), compiled: Arc::clone(&compiled) });
+        compiled
     }
+}
 
-    fn known(&self, tool: &Arc<Proxied>) -> Option<Compiled> {
-        let kept = self.0.lock().expect("nothing panics while it holds the schemas");
-        kept.get(&tool.name).filter(|compiled| Arc::ptr_eq(&compiled.of, tool)).cloned()
-    }
+async fn compile(tool: Arc<Proxied>) -> Compiled {
+    let compiled = aside(move || Compiled {
+        input: Schema::of(&tool.input_schema),
+        output: tool.output_schema.as_deref().map_or(Schema::Absent, Schema::of),
+    });
+    compiled.await.unwrap_or_else(|panicked| {
+        let unusable = Schema::Unusable(panicked.message.into());
+        Compiled { input: unusable.clone(), output: unusable }
+    })
 }
 
 impl Schema {

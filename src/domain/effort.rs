@@ -10,7 +10,7 @@ mod pattern;
 
 use serde_json::Value;
 
-use graph::{Graph, Node};
+use graph::{Graph, Node, size};
 
 /// Parts of one schema, and values that it lists. The largest that people write have some thousands.
 pub const PARTS_MAX: usize = 10_000;
@@ -20,6 +20,19 @@ pub const NESTED_MAX: usize = 100;
 
 /// What all regular expressions of one schema may come to, in characters that are matched one after the other.
 pub const PATTERNS_MAX: u64 = 8_192;
+
+/// What all of them may be as they are written, in bytes.
+const PATTERN_BYTES_MAX: usize = 32 << 10;
+
+/// Classes such as `\w` in them: each makes their compiler read the whole expression again.
+const CLASSES_MAX: usize = 128;
+
+/// Values of any kind in a schema, whether anything refers to them or not: all of them are read.
+const VALUES_MAX: u64 = 50_000;
+
+/// Parts that ask what others have left over (`unevaluatedProperties`). They are compiled inside each other, and
+/// every way to another part anew.
+const LEFT_OVER_MAX: usize = 16;
 
 /// Depth of a value. Frames that are deeper are refused before they come here.
 const DEPTH_MAX: usize = 128;
@@ -49,6 +62,11 @@ pub enum Excess {
     /// Its regular expressions are too large.
     #[error("its regular expressions are too large")]
     Patterns,
+    /// It asks too often, or of too many, what was left over.
+    #[error(
+        "`unevaluatedProperties` or `unevaluatedItems` stands more than {LEFT_OVER_MAX} times, or over too many parts"
+    )]
+    LeftOver,
     /// Even the smallest value would take too long.
     #[error("its parts refer to each other in so many ways that no value could be checked against it")]
     Steps,
@@ -83,10 +101,17 @@ struct Level {
 impl Effort {
     /// Counts it; linear in the size of the schema.
     pub fn of(schema: &Value) -> Result<Self, Excess> {
+        if size(schema) > VALUES_MAX {
+            return Err(Excess::Parts);
+        }
         let graph = Graph::of(schema)?;
         let order = graph.inside_out()?;
         let mut now = places(&graph.nodes, &order, |_, node| Level { steps: node.weight, stack: 1 });
         let first = now.iter().map(|level| level.steps).collect::<Vec<_>>();
+        let left_over = || graph.nodes.iter().zip(&first).filter(|(node, _)| node.is_left_over);
+        if left_over().count() > LEFT_OVER_MAX || left_over().any(|(_, steps)| *steps > PARTS_MAX as u64) {
+            return Err(Excess::LeftOver);
+        }
         let mut levels = vec![now[0]];
         // A schema that does not refer to itself has nothing to say from some depth on.
         while levels.len() <= DEPTH_MAX && now.iter().any(|level| level.steps > 0) {

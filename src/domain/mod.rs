@@ -10,6 +10,7 @@ pub mod audit;
 pub mod chronicle;
 pub mod clock;
 pub mod codes;
+pub mod contain;
 pub mod deadline;
 pub mod effort;
 pub mod end;

@@ -11,8 +11,10 @@ use std::time::Duration;
 use jsonschema::error::ValidationErrorKind;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
+use crate::domain::contain::contain_now;
 use crate::domain::effort::Effort;
 use crate::domain::instructions::SERVER_BYTES_MAX;
 use crate::domain::ledger::clip;
@@ -22,6 +24,7 @@ use crate::mcp::headers::{Mirror, mirrors};
 use crate::mcp::raw::Members;
 use crate::mcp::revision::Family;
 
+use super::aside::aside;
 use super::error::Cause;
 use super::offer::{Abilities, Item, Offered};
 use super::session::{Request, Session};
@@ -37,9 +40,6 @@ const NAME_BYTES_MAX: usize = 1024;
 
 /// What all pages of one list weigh together. Far more than any model can read.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
-
-/// How much of a page is read at one go.
-const TURN_BYTES: usize = 64 << 10;
 
 /// The longest URI or template of a resource that is listed, as for colibri's own.
 pub const URI_BYTES_MAX: usize = 16_384;
@@ -137,7 +137,7 @@ const PROMPTS: List = List { method: "prompts/list", member: "prompts", key: "na
 /// The entries of a list, and what of it is unusable; fails only with the connection.
 async fn items(
     session: &Session,
-    list: &List,
+    list: &'static List,
     is_offered: bool,
     until: Instant,
 ) -> Result<(Vec<Item>, Vec<String>), Cause> {
@@ -145,16 +145,20 @@ async fn items(
     if !is_offered {
         return Ok((items, left_out));
     }
-    let listed =
-        pages(session, list.method, list.member, until, |definition| match list.key_of(&definition) {
-            Ok(key) if !keys.insert(key.clone()) => {
-                left_out.push(format!("{}: {}: listed twice", list.method, clip(&key)));
+    let listed = pages(session, list.method, list.member, until, |definition| list.key_of(definition)).await;
+    match listed {
+        Ok(listed) => {
+            for (key, definition) in listed.entries {
+                match key {
+                    Ok(key) if !keys.insert(key.clone()) => {
+                        left_out.push(format!("{}: {}: listed twice", list.method, clip(&key)));
+                    }
+                    Ok(key) => items.push(Item { key, definition }),
+                    Err(reason) => left_out.push(format!("{}: {}", list.method, clip(&reason))),
+                }
             }
-            Ok(key) => items.push(Item { key, definition }),
-            Err(reason) => left_out.push(format!("{}: {}", list.method, clip(&reason))),
-        });
-    match listed.await {
-        Ok(_) => Ok((items, left_out)),
+            Ok((items, left_out))
+        }
         // Many have resources and no templates.
         Err(Cause::Answered { code: code::METHOD_NOT_FOUND, .. }) => Ok(Default::default()),
         Err(cause @ (Cause::Answered { .. } | Cause::Protocol(_) | Cause::TimedOut(_))) => {
@@ -214,8 +218,10 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
     // Before this family, the annotation meant nothing.
     let has_mirrors = session.revision().family == Family::Modern;
     let (mut mirrored, mut names) = (HashMap::new(), HashSet::new());
-    let pages =
-        pages(session, "tools/list", "tools", until, |definition| match usable(&definition, has_mirrors) {
+    let judge = move |definition: &RawValue| usable(definition, has_mirrors);
+    let Pages { entries, fresh_ms } = pages(session, "tools/list", "tools", until, judge).await?;
+    for (judged, definition) in entries {
+        match judged {
             Ok((name, _)) if !names.insert(name.clone()) => {
                 listed.left_out.push(format!("{}: listed twice", clip(&name)));
             }
@@ -226,24 +232,34 @@ pub async fn tools(session: &Session, deadline: Duration) -> Result<Tools, Cause
                 listed.tools.push(Tool { name, definition });
             }
             Err(reason) => listed.left_out.push(clip(&reason).to_owned()),
-        });
-    let fresh_ms = pages.await?;
+        }
+    }
     session.mirror(mirrored);
     session.keep_fresh(fresh_ms);
     Ok(listed)
 }
 
-/// Every entry of a list, page after page; gives for how many milliseconds it stays true, where its server says so.
-async fn pages(
+/// What was judged of an entry, and the entry.
+type Judged<T> = (Result<T, String>, Box<RawValue>);
+
+/// All pages of a list.
+struct Pages<T> {
+    entries: Vec<Judged<T>>,
+    /// For how many milliseconds it stays true, where its server says so.
+    fresh_ms: Option<u64>,
+}
+
+/// Every entry of a list, page after page.
+async fn pages<T: Send + 'static>(
     session: &Session,
     method: &str,
-    member: &str,
+    member: &'static str,
     until: Instant,
-    mut each: impl FnMut(Box<RawValue>),
-) -> Result<Option<u64>, Cause> {
+    judge: impl Fn(&RawValue) -> Result<T, String> + Copy + Send + 'static,
+) -> Result<Pages<T>, Cause> {
     let broken = |what: String| Cause::Protocol(format!("{method}: {what}"));
     let (mut cursor, mut seen) = (None::<String>, HashSet::new());
-    let (mut bytes, mut count, mut fresh_ms) = (0, 0, None::<u64>);
+    let (mut bytes, mut all) = (0, Pages { entries: Vec::new(), fresh_ms: None });
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         let left = until.saturating_duration_since(Instant::now());
@@ -253,31 +269,17 @@ async fn pages(
         if bytes > LIST_BYTES_MAX {
             return Err(broken(format!("more than {LIST_BYTES_MAX} bytes")));
         }
-        let unread = |error: serde_json::Error| broken(error.to_string());
-        let members = Members::of(&page).ok_or_else(|| broken("no object came".to_owned()))?;
-        let entries = members.get(member).ok_or_else(|| broken(format!("missing field `{member}`")))?;
-        let entries: Vec<Box<RawValue>> = serde_json::from_str(entries.get()).map_err(unread)?;
-        count += entries.len();
-        if count > TOOLS_MAX {
-            return Err(broken(format!("more than {TOOLS_MAX} {member}")));
-        }
-        let mut read = 0;
-        for entry in entries {
-            read += entry.get().len();
-            each(entry);
-            // Thousands of definitions take their time, and other servers have theirs.
-            if read > TURN_BYTES {
-                read = 0;
-                tokio::task::yield_now().await;
-            }
-        }
-        // The list is stale as soon as one of its pages is. Anything but a number says nothing.
-        let page_ms = members.get("ttlMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
-        fresh_ms = fresh_ms.into_iter().chain(page_ms).min();
-        let next = members.get("nextCursor").map(|next| serde_json::from_str::<Option<String>>(next.get()));
-        let next = next.transpose().map_err(unread)?.flatten();
-        match next.filter(|cursor| !cursor.is_empty()) {
-            None => return Ok(fresh_ms),
+        // Thousands of definitions take their time, and a hostile one takes more; nobody else waits for it.
+        let (room, gone) = (TOOLS_MAX - all.entries.len(), CancellationToken::new());
+        let _gone = gone.clone().drop_guard();
+        let read = aside(move || read_page(&page, member, room, judge, &gone));
+        let read = timeout_at(until, read).await.map_err(|_| Cause::TimedOut(left))?;
+        let page = read.unwrap_or_else(|panicked| Err(panicked.message)).map_err(broken)?;
+        all.entries.extend(page.entries);
+        // The list is stale as soon as one of its pages is.
+        all.fresh_ms = all.fresh_ms.into_iter().chain(page.fresh_ms).min();
+        match page.next {
+            None => return Ok(all),
             Some(next) if !seen.insert(next.clone()) => {
                 return Err(broken("the same cursor came twice".to_owned()));
             }
@@ -285,6 +287,36 @@ async fn pages(
         }
     }
     Err(broken(format!("more than {PAGES_MAX} pages")))
+}
+
+/// One page of a list.
+struct Page<T> {
+    entries: Vec<Judged<T>>,
+    fresh_ms: Option<u64>,
+    next: Option<String>,
+}
+
+fn read_page<T>(
+    page: &[u8],
+    member: &str,
+    room: usize,
+    judge: impl Fn(&RawValue) -> Result<T, String>,
+    gone: &CancellationToken,
+) -> Result<Page<T>, String> {
+    let members = Members::of(page).ok_or("no object came")?;
+    let entries = members.get(member).ok_or_else(|| format!("missing field `{member}`"))?;
+    let entries: Vec<Box<RawValue>> =
+        serde_json::from_str(entries.get()).map_err(|error| error.to_string())?;
+    if entries.len() > room {
+        return Err(format!("more than {TOOLS_MAX} {member}"));
+    }
+    let wanted = entries.into_iter().take_while(|_| !gone.is_cancelled());
+    let entries = wanted.map(|definition| (judge(&definition), definition)).collect();
+    // Anything but a number says nothing.
+    let fresh_ms = members.get("ttlMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let next = members.get("nextCursor").map(|next| serde_json::from_str::<Option<String>>(next.get()));
+    let next = next.transpose().map_err(|error| error.to_string())?.flatten();
+    Ok(Page { entries, fresh_ms, next: next.filter(|cursor| !cursor.is_empty()) })
 }
 
 /// Enough of a definition to recognise it.
@@ -315,8 +347,9 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
     }
     // One that is built to cost is not compiled at all.
     Effort::of(&input_schema).map_err(|excess| format!("{name}: its input schema: {excess}"))?;
-    match jsonschema::draft202012::new(&input_schema) {
-        Ok(_) => {}
+    let compiled = contain_now(|| jsonschema::draft202012::new(&input_schema).map(drop));
+    match compiled.map_err(|panicked| format!("{name}: its input schema: {}", panicked.message))? {
+        Ok(()) => {}
         // It refers to another document, which is never fetched: its server checks the arguments.
         Err(error) if matches!(error.kind(), ValidationErrorKind::Referencing(_)) => {}
         Err(error) => return Err(format!("{name}: its input schema: {error}")),

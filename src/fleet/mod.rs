@@ -9,6 +9,7 @@
 //! for one server; for many, [`supervisor`] (what each offers is looked at by `inspect`, and by people in [`review`]), [`ship`] around it (deadlines, [`queues`],
 //! and in `crew` which process serves a call), the [`catalog`] that `keeper` puts together, and [`roster`], which holds them all.
 
+pub mod aside;
 pub mod bridge;
 pub mod bus;
 pub mod catalog;

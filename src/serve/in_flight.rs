@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::call::panic_message;
+use crate::domain::contain::panic_message;
 use crate::mcp::envelope::Id;
 use crate::mcp::error::Error;
 

@@ -14,7 +14,14 @@ def doubling(length):
 lists = {"allOf": [{"items": {"$ref": "#/$defs/l"}}] * 2}
 branching = {"type": "object", "properties": {"n": {"$ref": "#/$defs/l"}}, "$defs": {"l": lists}}
 plain = {"type": "object"}
+def left_over(length):
+    link = lambda n: {"$ref": f"#/$defs/a{n}", "unevaluatedProperties": False}
+    parts = {f"a{n}": {"additionalProperties": link(n + 1)} for n in range(length)}
+    return {"type": "object", "additionalProperties": link(0), "$defs": {**parts, f"a{length}": {}}}
 tools = [
+    {"name": "left_over", "inputSchema": left_over(3000)},
+    {"name": "a_little_left_over", "inputSchema": left_over(15)},
+    {"name": "classes", "inputSchema": {"type": "object", "properties": {"n": {"pattern": "\\s" * 8192}}}},
     {"name": "doubling", "inputSchema": doubling(40)},
     {"name": "branching", "inputSchema": branching},
     {"name": "promising", "inputSchema": plain, "outputSchema": doubling(40)},
@@ -43,7 +50,8 @@ fn deep() -> Value {
 
 /// SB-2: a tool whose input schema cannot be checked by anybody is left out and told of; one whose check would take too
 /// long for the arguments at hand is called without, since its server checks them; a result is told of or refused.
-/// Without bounds each of these calls holds a thread for ever.
+/// Without bounds each of these calls holds a thread for ever; and one list of tools (`left_over`) once ended the whole of
+/// colibri, by a stack that was too small to compile it.
 #[test]
 fn a_schema_that_is_built_to_cost_holds_up_nobody() {
     let server = json!({ "command": "python3", "args": ["-c", COSTLY] });
@@ -66,10 +74,16 @@ fn a_schema_that_is_built_to_cost_holds_up_nobody() {
     // Shallow ones are checked as ever, and what does not fit is refused.
     let fits = call(&mut colibri, 30, "strict__growing", &json!({ "n": [[1]] }));
     assert_eq!(fits["structuredContent"], json!({ "n": [[1]] }), "{fits}");
-    let unknown = call(&mut colibri, 31, "costly__doubling", &json!({}));
-    assert_eq!(unknown["structuredContent"]["error"]["code"], "PROVIDER_TOOL_NOT_FOUND", "{unknown}");
+    let little = call(&mut colibri, 31, "strict__a_little_left_over", &json!({}));
+    assert_eq!(little["structuredContent"], json!({}), "{little}");
+    for (id, tool) in [(32, "doubling"), (33, "left_over"), (34, "classes")] {
+        let unknown = call(&mut colibri, id, &format!("costly__{tool}"), &json!({}));
+        let code = &unknown["structuredContent"]["error"]["code"];
+        assert_eq!(code, "PROVIDER_TOOL_NOT_FOUND", "{tool}: {unknown}");
+    }
     colibri.end_input();
     assert_eq!(colibri.exit_code(), 0);
     let log = colibri.log();
     assert!(log.contains("doubling: its input schema: its parts refer to each other"), "{log}");
+    assert!(log.contains("left_over: its input schema: `unevaluatedProperties`"), "{log}");
 }

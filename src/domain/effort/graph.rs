@@ -6,14 +6,20 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::pattern::length;
-use super::{Excess, NESTED_MAX, PARTS_MAX, PATTERNS_MAX};
+use super::pattern::{classes, length};
+use super::{CLASSES_MAX, Excess, NESTED_MAX, PARTS_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX};
 
 /// Parts that somebody else wrote down for all: the schema of schemas. It is known, and not looked into.
 const KNOWN: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
 
 /// What one place costs when it is held against the schema of schemas.
 const KNOWN_WEIGHT: u64 = 256;
+
+/// Documents in which it is looked for where references lead, all of them together.
+const LOOKS_MAX: usize = 100_000;
+
+/// Parts with an address of their own; every other is looked for in each of them.
+const IDS_MAX: usize = 500;
 
 /// All parts of a schema; the first is the whole.
 pub(super) struct Graph {
@@ -47,9 +53,21 @@ impl Graph {
     pub(super) fn of(schema: &Value) -> Result<Self, Excess> {
         let mut names = Names::default();
         names.collect(schema);
-        let (known, waiting) = (HashMap::new(), Vec::new());
-        let mut reader =
-            Reader { root: schema, names, known, waiting, references: 0, values: 0, patterns: 0 };
+        if names.with_id.len() > IDS_MAX {
+            return Err(Excess::Parts);
+        }
+        let mut reader = Reader {
+            root: schema,
+            names,
+            known: HashMap::new(),
+            waiting: Vec::new(),
+            references: 0,
+            looked_at: 0,
+            values: 0,
+            patterns: 0,
+            pattern_bytes: 0,
+            classes: 0,
+        };
         reader.place(schema)?;
         let mut nodes: Vec<Node> = Vec::new();
         let mut extra = Vec::new();
@@ -109,9 +127,13 @@ struct Reader<'a> {
     /// In the order of their places; those behind the last node are still to be read.
     waiting: Vec<&'a Value>,
     references: usize,
+    /// Documents in which it was looked for where a reference leads.
+    looked_at: usize,
     /// Those that are listed: compiling them takes its time, too.
     values: u64,
     patterns: u64,
+    pattern_bytes: usize,
+    classes: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -195,6 +217,11 @@ impl<'a> Reader<'a> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let fragment = decoded(fragment);
         let documents = self.names.documents(base);
+        // Looking is work too: many names, each asked by many, would be a product.
+        self.looked_at += documents.len();
+        if self.looked_at > LOOKS_MAX {
+            return Err(Excess::Parts);
+        }
         if documents.is_empty() && KNOWN.iter().any(|known| base.starts_with(known)) {
             node.weight += KNOWN_WEIGHT;
         }
@@ -216,7 +243,12 @@ impl<'a> Reader<'a> {
     fn pattern(&mut self, pattern: &str) -> Result<u64, Excess> {
         let length = length(pattern);
         self.patterns = self.patterns.saturating_add(length);
-        if self.patterns > PATTERNS_MAX { Err(Excess::Patterns) } else { Ok(1 + length / 8) }
+        self.pattern_bytes += pattern.len();
+        self.classes += classes(pattern);
+        let is_bounded = self.patterns <= PATTERNS_MAX
+            && self.pattern_bytes <= PATTERN_BYTES_MAX
+            && self.classes <= CLASSES_MAX;
+        if is_bounded { Ok(1 + length / 8) } else { Err(Excess::Patterns) }
     }
 }
 
@@ -228,8 +260,8 @@ fn values(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_object().into_iter().flat_map(Map::values)
 }
 
-/// How many values there are in one.
-fn size(value: &Value) -> u64 {
+/// How many values there are in one, itself included.
+pub(super) fn size(value: &Value) -> u64 {
     match value {
         Value::Array(items) => items.iter().map(size).sum::<u64>() + 1,
         Value::Object(members) => members.values().map(size).sum::<u64>() + 1,

@@ -34,6 +34,26 @@ fn schemas_that_ask_for_too_much() {
     check(&json!({ "anyOf": vec![json!(true); PARTS_MAX] }), Excess::Parts);
     check(&json!({ "items": { "enum": (0..PARTS_MAX).collect::<Vec<_>>() } }), Excess::Parts);
     check(&json!({ "pattern": "((a{100}){100}){100}" }), Excess::Patterns);
+    check(&json!({ "pattern": r"\s".repeat(CLASSES_MAX + 1) }), Excess::Patterns);
+    check(&json!({ "pattern": r"\p{L}{2000}" }), Excess::Patterns);
+    check(&json!({ "pattern": format!("[{}]", "a".repeat(PATTERN_BYTES_MAX)) }), Excess::Patterns);
+    // What nothing refers to is read all the same.
+    check(&json!({ "x": vec![json!(1); 50_000] }), Excess::Parts);
+    check(&json!({ "x": vec![json!({ "$id": "a" }); 600] }), Excess::Parts);
+    let looking = vec![json!({ "$ref": "#/nowhere" }); 1_000];
+    check(&json!({ "allOf": looking, "x": vec![json!({ "$id": "a" }); 400] }), Excess::Parts);
+    // What is left over is compiled inside each other, and once for every way to a part.
+    let left_over = |part: &Value| {
+        let mut asked = part.clone();
+        asked["unevaluatedProperties"] = json!(false);
+        json!({ "additionalProperties": asked })
+    };
+    check(&chain(3_000, left_over), Excess::LeftOver);
+    assert!(Effort::of(&chain(LEFT_OVER_MAX, left_over)).is_ok());
+    let mut doubled = chain(20, |part| json!({ "anyOf": [part, part] }));
+    assert!(Effort::of(&doubled).is_ok());
+    doubled["unevaluatedProperties"] = json!(false);
+    check(&doubled, Excess::LeftOver);
     // By another name it is the same.
     let named = chain(40, twice).to_string().replace("#/$defs/a", "#a");
     let mut named: Value = serde_json::from_str(&named).expect("JSON");

@@ -5,7 +5,7 @@
 
 use libc::sock_filter;
 
-use super::super::policy::Network;
+use super::super::policy::{Level, Network};
 
 /// Refused as not permitted.
 const REFUSED: &[libc::c_long] = &[
@@ -110,8 +110,9 @@ const REFUSE: u32 = 0x0005_0000;
 /// The filter. Without a network there are no sockets at all: those of this machine lie in the file
 /// system, where a network namespace does not reach. Pairs of them stay, runtimes talk to their own
 /// children with those. With some hosts there are sockets of the internet's families, which a network
-/// namespace holds.
-pub(super) fn program(network: &Network) -> Vec<sock_filter> {
+/// namespace holds; and under `strict` no others even with the whole network, since sockets of this machine lead
+/// to services that act for whoever asks.
+pub(super) fn program(network: &Network, level: Level) -> Vec<sock_filter> {
     let refused = REFUSE | libc::EPERM.cast_unsigned();
     let unknown = REFUSE | libc::ENOSYS.cast_unsigned();
     let mut steps = vec![step(LOAD, 0, 0, ITS_MACHINE)];
@@ -128,7 +129,8 @@ pub(super) fn program(network: &Network) -> Vec<sock_filter> {
     refuse(libc::SYS_clone3, unknown);
     match network {
         Network::None => refuse(libc::SYS_socket, refused),
-        Network::Hosts(_) => steps.extend(internet_alone(refused)),
+        Network::Hosts(_) => steps.extend(families_alone(&INTERNET, refused)),
+        Network::Full if level == Level::Strict => steps.extend(families_alone(&NETWORK, refused)),
         Network::Full => {}
     }
     let clone = u32::try_from(libc::SYS_clone).expect("a call's number is small");
@@ -142,17 +144,25 @@ pub(super) fn program(network: &Network) -> Vec<sock_filter> {
     steps
 }
 
+const INTERNET: [libc::c_int; 2] = [libc::AF_INET, libc::AF_INET6];
+
+/// With what libraries ask which addresses this machine has, before they choose among those of a name.
+const NETWORK: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
 /// Sockets of other families than these are refused.
-fn internet_alone(refused: u32) -> [sock_filter; 6] {
+fn families_alone(families: &[libc::c_int], refused: u32) -> Vec<sock_filter> {
     let socket = u32::try_from(libc::SYS_socket).expect("a call's number is small");
-    [
-        step(IF_EQUAL, 0, 5, socket),
-        step(LOAD, 0, 0, FIRST_ARGUMENT),
-        step(IF_EQUAL, 2, 0, libc::AF_INET.cast_unsigned()),
-        step(IF_EQUAL, 1, 0, libc::AF_INET6.cast_unsigned()),
-        step(RETURN, 0, 0, refused),
-        step(RETURN, 0, 0, ALLOW),
-    ]
+    let count = u8::try_from(families.len()).expect("they are few");
+    let mut steps = vec![step(IF_EQUAL, 0, count + 3, socket), step(LOAD, 0, 0, FIRST_ARGUMENT)];
+    let to_allow = (1..=count).rev();
+    steps.extend(
+        families
+            .iter()
+            .zip(to_allow)
+            .map(|(family, skipped)| step(IF_EQUAL, skipped, 0, family.cast_unsigned())),
+    );
+    steps.extend([step(RETURN, 0, 0, refused), step(RETURN, 0, 0, ALLOW)]);
+    steps
 }
 
 fn step(code: u16, then: u8, otherwise: u8, value: u32) -> sock_filter {

@@ -73,7 +73,7 @@ fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<
     layers.put_on(Layer::Privileges, request, || drop_privileges(own_user, streams))?;
     layers.put_on(Layer::Seccomp, request, || {
         set_no_new_privs(true)?;
-        sys::install_filter(&mut filter::program(request.policy.network()))
+        sys::install_filter(&mut filter::program(request.policy.network(), request.policy.level))
     })
 }
 

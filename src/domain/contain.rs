@@ -1,4 +1,5 @@
-//! Containment: a tool that panics fails its call and nothing else.
+//! Containment: what panics fails its own work and nothing else. For tools, and for what is done with the words of
+//! strangers.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -13,14 +14,15 @@ thread_local! {
 
 /// A panic that was caught.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Panicked {
-    pub(super) message: String,
+pub struct Panicked {
+    /// What it said.
+    pub message: String,
     /// Present if a panic hook noted it with [`note_backtrace`].
-    pub(super) backtrace: Option<String>,
+    pub backtrace: Option<String>,
 }
 
 /// Runs a future to its end, or to its panic.
-pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
+pub async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| match contain_now(|| future.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
@@ -31,10 +33,11 @@ pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Pan
 }
 
 /// Runs something to its end, or to its panic, on this thread.
-pub(super) fn contain_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
-    CONTAINED.set(true);
+pub fn contain_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    // One may be inside another.
+    let before = CONTAINED.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
-    CONTAINED.set(false);
+    CONTAINED.set(before);
     done.map_err(|payload| Panicked { message: panic_message(&*payload), backtrace: NOTED.take() })
 }
 
