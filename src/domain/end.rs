@@ -48,6 +48,8 @@ pub enum End {
     NotStarted {
         /// What the machine said.
         cause: String,
+        /// Whether the machine had too much to do, so that it may go better a little later.
+        is_passing: bool,
     },
     /// What kept it was killed from outside, and so was it.
     Lost,
@@ -118,7 +120,7 @@ impl std::fmt::Display for End {
                     "it was not started, because the sandbox layer `{layer}` is missing: {cause}; {remedy}"
                 )
             }
-            Self::NotStarted { cause } => write!(out, "it could not be started: {cause}"),
+            Self::NotStarted { cause, .. } => write!(out, "it could not be started: {cause}"),
             Self::Lost => out.write_str("its sandbox was killed from outside"),
         }
     }

@@ -66,8 +66,6 @@ pub struct Verdict {
     /// Tools that wait for a person's word: their definition is not the pinned one, or they are new where
     /// pins are enforced.
     pub changed: Vec<Changed>,
-    /// How many are as they were.
-    pub unchanged: usize,
     /// Whether anything of this server was pinned before.
     pub is_known: bool,
 }
@@ -119,7 +117,7 @@ impl Verdict {
             let pinned = pinned.get(&*identify(tool)).copied();
             match pinned {
                 None if !(enforced && verdict.is_known) => verdict.new.push((tool.to_owned(), found)),
-                Some(pin) if pin == found => verdict.unchanged += 1,
+                Some(pin) if pin == found => {}
                 pinned => {
                     let (tool, change) = (tool.to_owned(), Change { pinned, found });
                     verdict.changed.push(Changed { tool, change, enforced });
@@ -182,7 +180,7 @@ mod tests {
         ]);
         let listed = [("new", one), ("same", one), ("other", two), (&long, two)];
         let verdict = Verdict::of(&pinned, listed, true);
-        assert_eq!((verdict.new.len(), verdict.unchanged), (0, 1));
+        assert!(verdict.new.is_empty());
         let changed = |tool: &str, pinned: Option<Hash>, found: Hash| Changed {
             tool: tool.to_owned(),
             change: Change { pinned, found },

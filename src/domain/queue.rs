@@ -44,22 +44,11 @@ pub enum Arrival {
     Start,
     /// It waits.
     Wait {
-        /// How many wait before it.
-        place: usize,
         /// When it has waited long enough, and leaves.
         until: Moment,
     },
     /// As many wait as may. It is not inside.
     Full,
-}
-
-/// A caller whose turn has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Who.
-    pub id: Id,
-    /// How long it waited.
-    pub waited: Duration,
 }
 
 impl Queue {
@@ -81,27 +70,26 @@ impl Queue {
         }
         let ticket = (arrived.since_boot, self.next_number);
         self.next_number += 1;
-        let place = self.waiting.range(..ticket).count();
         self.inside.insert(id, Some(ticket));
         self.waiting.insert(ticket, (id, now));
-        Arrival::Wait { place, until: now.after(self.bounds.max_wait) }
+        Arrival::Wait { until: now.after(self.bounds.max_wait) }
     }
 
     /// A caller leaves: it is done, or gave up, running or waiting. Leaving twice is leaving once. If that
     /// frees a place, whoever is first in line has it, and is told.
     #[must_use = "whoever is named here must be woken"]
-    pub fn leave(&mut self, id: Id, now: Moment) -> Option<Turn> {
+    pub fn leave(&mut self, id: Id) -> Option<Id> {
         if let Some(ticket) = self.inside.remove(&id)? {
             self.waiting.remove(&ticket);
         }
-        self.next_turn(now)
+        self.next_turn()
     }
 
     /// New bounds, for those inside too: more room is used at once; less room sends nobody away.
     #[must_use = "whoever is named here must be woken"]
-    pub fn resize(&mut self, bounds: Bounds, now: Moment) -> Vec<Turn> {
+    pub fn resize(&mut self, bounds: Bounds) -> Vec<Id> {
         self.bounds = bounds;
-        std::iter::from_fn(|| self.next_turn(now)).collect()
+        std::iter::from_fn(|| self.next_turn()).collect()
     }
 
     /// How many run.
@@ -119,13 +107,13 @@ impl Queue {
         self.waiting.values().map(|(_, since)| now.since(*since)).max().unwrap_or_default()
     }
 
-    fn next_turn(&mut self, now: Moment) -> Option<Turn> {
+    fn next_turn(&mut self) -> Option<Id> {
         if self.running() >= self.concurrent() {
             return None;
         }
-        let (_, (id, since)) = self.waiting.pop_first()?;
+        let (_, (id, _)) = self.waiting.pop_first()?;
         self.inside.insert(id, None);
-        Some(Turn { id, waited: now.since(since) })
+        Some(id)
     }
 
     /// A queue in which nothing runs would hold its callers for nothing.
@@ -149,26 +137,22 @@ mod tests {
         Queue::new(Bounds { concurrent, max_waiting, max_wait: Duration::from_millis(100) })
     }
 
-    fn turn(id: Id, waited: u64) -> Turn {
-        Turn { id, waited: Duration::from_millis(waited) }
-    }
-
     /// PR-10: first come, first served, within bounds, and a caller that gives up leaves at once.
     #[test]
     fn callers_come_and_go() {
         let mut queue = queue(1, 2);
         assert_eq!(queue.arrive(1, at(0), at(0)), Arrival::Start);
-        assert_eq!(queue.arrive(2, at(10), at(10)), Arrival::Wait { place: 0, until: at(110) });
-        assert_eq!(queue.arrive(3, at(20), at(20)), Arrival::Wait { place: 1, until: at(120) });
+        assert_eq!(queue.arrive(2, at(10), at(10)), Arrival::Wait { until: at(110) });
+        assert_eq!(queue.arrive(3, at(20), at(20)), Arrival::Wait { until: at(120) });
         assert_eq!(queue.arrive(4, at(20), at(20)), Arrival::Full);
         assert_eq!((queue.running(), queue.depth()), (1, 2));
         assert_eq!(queue.longest_wait(at(30)), Duration::from_millis(20));
-        assert_eq!(queue.leave(2, at(30)), None); // It gave up.
+        assert_eq!(queue.leave(2), None); // It gave up.
         assert_eq!(queue.depth(), 1);
-        assert_eq!(queue.leave(1, at(40)), Some(turn(3, 20)));
-        assert_eq!(queue.leave(1, at(40)), None); // Once is enough: 3 keeps its place.
+        assert_eq!(queue.leave(1), Some(3));
+        assert_eq!(queue.leave(1), None); // Once is enough: 3 keeps its place.
         assert_eq!((queue.running(), queue.depth()), (1, 0));
-        assert_eq!(queue.leave(3, at(50)), None);
+        assert_eq!(queue.leave(3), None);
         assert_eq!(queue.running(), 0);
     }
 
@@ -177,11 +161,11 @@ mod tests {
     fn the_order_of_arrival_counts() {
         let mut queue = queue(1, 9);
         let _ = queue.arrive(1, at(0), at(0));
-        assert_eq!(queue.arrive(3, at(7), at(10)), Arrival::Wait { place: 0, until: at(110) });
-        assert_eq!(queue.arrive(2, at(5), at(12)), Arrival::Wait { place: 0, until: at(112) });
-        assert_eq!(queue.arrive(4, at(7), at(12)), Arrival::Wait { place: 2, until: at(112) });
+        assert_eq!(queue.arrive(3, at(7), at(10)), Arrival::Wait { until: at(110) });
+        assert_eq!(queue.arrive(2, at(5), at(12)), Arrival::Wait { until: at(112) });
+        assert_eq!(queue.arrive(4, at(7), at(12)), Arrival::Wait { until: at(112) });
         assert_eq!(queue.longest_wait(at(20)), Duration::from_millis(10));
-        let next = [1, 2, 3].map(|id| queue.leave(id, at(20)).map(|turn| turn.id));
+        let next = [1, 2, 3].map(|id| queue.leave(id));
         assert_eq!(next, [Some(2), Some(3), Some(4)]);
     }
 
@@ -193,11 +177,11 @@ mod tests {
             let _ = queue.arrive(id, at(0), at(0));
         }
         let bounds = |concurrent| Bounds { concurrent, max_waiting: 0, max_wait: Duration::from_millis(100) };
-        assert_eq!(queue.resize(bounds(3), at(5)), [turn(2, 5), turn(3, 5)]);
-        assert_eq!(queue.resize(bounds(0), at(6)), []);
+        assert_eq!(queue.resize(bounds(3)), [2, 3]);
+        assert!(queue.resize(bounds(0)).is_empty());
         assert_eq!((queue.running(), queue.depth()), (3, 1));
-        assert_eq!((queue.leave(1, at(7)), queue.leave(2, at(7))), (None, None));
-        assert_eq!(queue.leave(3, at(7)), Some(turn(4, 7)), "at least one runs");
+        assert_eq!((queue.leave(1), queue.leave(2)), (None, None));
+        assert_eq!(queue.leave(3), Some(4), "at least one runs");
         assert_eq!(queue.arrive(5, at(8), at(8)), Arrival::Full);
     }
 
@@ -205,17 +189,17 @@ mod tests {
     #[derive(Default)]
     struct Naive {
         running: Vec<Id>,
-        /// Who, when its call arrived, and since when it waits.
-        waiting: Vec<(Id, u64, u64)>,
+        /// Who, and when its call arrived.
+        waiting: Vec<(Id, u64)>,
     }
 
     impl Naive {
-        fn fill(&mut self, concurrent: usize, now: u64) -> Vec<Turn> {
+        fn fill(&mut self, concurrent: usize) -> Vec<Id> {
             let mut turns = Vec::new();
             while self.running.len() < concurrent && !self.waiting.is_empty() {
-                let (id, _, since) = self.waiting.remove(0);
+                let (id, _) = self.waiting.remove(0);
                 self.running.push(id);
-                turns.push(turn(id, now - since));
+                turns.push(id);
             }
             turns
         }
@@ -237,9 +221,9 @@ mod tests {
                             naive.running.push(id);
                             Arrival::Start
                         } else if naive.waiting.len() < max_waiting {
-                            let place = naive.waiting.iter().filter(|(_, other, _)| *other <= arrived).count();
-                            naive.waiting.insert(place, (id, arrived, now));
-                            Arrival::Wait { place, until: at(now + 100) }
+                            let place = naive.waiting.iter().filter(|(_, other)| *other <= arrived).count();
+                            naive.waiting.insert(place, (id, arrived));
+                            Arrival::Wait { until: at(now + 100) }
                         } else {
                             Arrival::Full
                         };
@@ -248,14 +232,14 @@ mod tests {
                     0..=7 => {
                         naive.running.retain(|other| *other != id);
                         naive.waiting.retain(|(other, ..)| *other != id);
-                        let turns = naive.fill(concurrent, now);
+                        let turns = naive.fill(concurrent);
                         prop_assert!(turns.len() <= 1);
-                        prop_assert_eq!(queue.leave(id, at(now)), turns.first().copied());
+                        prop_assert_eq!(queue.leave(id), turns.first().copied());
                     }
                     _ => {
                         concurrent += 1;
                         let bounds = Bounds { concurrent, max_waiting, max_wait: Duration::from_millis(100) };
-                        prop_assert_eq!(queue.resize(bounds, at(now)), naive.fill(concurrent, now));
+                        prop_assert_eq!(queue.resize(bounds), naive.fill(concurrent));
                     }
                 }
                 prop_assert_eq!((queue.running(), queue.depth()), (naive.running.len(), naive.waiting.len()));

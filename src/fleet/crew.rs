@@ -64,11 +64,11 @@ impl Crew {
             Lives::Used => Self::Own,
             Lives::Session(recipe) => Self::Sessions(Sessions::new(recipe, scout, around)),
             Lives::Call(Lending { bounds, recipe, apart }) => {
-                let apart = apart.into_iter().map(|Apart { tools, recipe }| {
-                    (tools, Pool::apart(&recipe, bounds, scout, &around.logger))
-                });
+                let apart = apart
+                    .into_iter()
+                    .map(|Apart { tools, recipe }| (tools, Pool::apart(&recipe, bounds, scout, around)));
                 let apart = apart.collect();
-                Self::Pools(Pools { usual: Pool::start(&recipe, bounds, scout, &around.logger), apart })
+                Self::Pools(Pools { usual: Pool::start(&recipe, bounds, scout, around), apart })
             }
         }
     }

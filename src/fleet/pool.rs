@@ -20,13 +20,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::domain::ledger::clip;
 use crate::domain::life::Generation;
 use crate::domain::log::Logger;
+use crate::domain::mask::Masks;
 
 use super::error::Cause;
 use super::session::Session;
-use super::supervisor::{Settings, Supervised, connect, dice, lasts};
+use super::supervisor::{Settings, Supervised, Surroundings, connect, dice, lasts, reason};
 use super::terms::{Bounds, Recipe};
 
 use shelf::{Shelf, Trouble};
@@ -44,6 +44,7 @@ struct Inner {
     is_apart: bool,
     scout: Supervised,
     logger: Logger,
+    masks: Arc<Masks>,
     shelf: Mutex<Shelf<Instance, Answer>>,
     changed: Notify,
     tasks: TaskTracker,
@@ -88,24 +89,31 @@ type Starts = FuturesUnordered<Pin<Box<dyn Future<Output = Result<Instance, Caus
 
 impl Pool {
     /// Begins to fill, as soon as the scout serves.
-    pub(super) fn start(recipe: &Recipe, bounds: Bounds, scout: &Supervised, logger: &Logger) -> Self {
-        Self::begin(recipe, bounds, false, scout, logger)
+    pub(super) fn start(recipe: &Recipe, bounds: Bounds, scout: &Supervised, around: &Surroundings) -> Self {
+        Self::begin(recipe, bounds, false, scout, around)
     }
 
     /// The same, of connections that nobody waits for in advance, under limits that are not the scout's: what befalls
     /// them says nothing about the server as a whole.
-    pub(super) fn apart(recipe: &Recipe, bounds: Bounds, scout: &Supervised, logger: &Logger) -> Self {
-        Self::begin(recipe, Bounds { size: 0, ..bounds }, true, scout, logger)
+    pub(super) fn apart(recipe: &Recipe, bounds: Bounds, scout: &Supervised, around: &Surroundings) -> Self {
+        Self::begin(recipe, Bounds { size: 0, ..bounds }, true, scout, around)
     }
 
-    fn begin(recipe: &Recipe, bounds: Bounds, is_apart: bool, scout: &Supervised, logger: &Logger) -> Self {
+    fn begin(
+        recipe: &Recipe,
+        bounds: Bounds,
+        is_apart: bool,
+        scout: &Supervised,
+        around: &Surroundings,
+    ) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let inner = Arc::new(Inner {
             settings: recipe(),
             bounds,
             is_apart,
             scout: scout.clone(),
-            logger: logger.clone(),
+            logger: around.logger.clone(),
+            masks: Arc::clone(&around.masks),
             shelf: Mutex::default(),
             changed: Notify::new(),
             tasks,
@@ -255,9 +263,10 @@ impl Inner {
     /// An attempt to start one failed, or one ended by itself while it waited.
     fn failed(&self, cause: &Cause) {
         let name = &self.settings.name;
-        self.logger.warn(format_args!("[mcp:{name}] a process for calls: {cause}"));
+        // It may hold the last words of a process, and callers read it.
+        let why = reason(cause, &self.masks);
+        self.logger.warn(format_args!("[mcp:{name}] a process for calls: {why}"));
         let restart = &self.settings.policy.restart;
-        let why: Arc<str> = clip(&cause.to_string()).into();
         let mut stock = self.shelf();
         stock.attempts = stock.attempts.saturating_add(1);
         let attempt = stock.attempts;

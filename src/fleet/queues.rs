@@ -42,7 +42,7 @@ pub struct Crowd {
     pub running: usize,
     /// How many wait.
     pub waiting: usize,
-    /// How long the first of them has waited.
+    /// How long the one that has waited longest has waited.
     pub longest_wait_ms: u64,
 }
 
@@ -56,14 +56,13 @@ impl Queues {
 
     /// New bounds. A queue that stays keeps who is in it; one that is gone lets them run to their end.
     pub fn change(&self, bounds: BTreeMap<Arc<str>, Bounds>) {
-        let now = self.clock.now();
         let mut named = self.named();
         named.retain(|name, _| bounds.contains_key(name));
         for (name, bounds) in bounds {
             if let Some(line) = named.get(&name) {
                 let mut state = line.state();
-                for turn in state.queue.resize(bounds, now) {
-                    state.wake(turn.id);
+                for id in state.queue.resize(bounds) {
+                    state.wake(id);
                 }
             } else {
                 let state = State { queue: Queue::new(bounds), next: 0, waiting: HashMap::new() };
@@ -89,10 +88,10 @@ impl Queues {
             let id = state.next;
             state.next += 1;
             let arrival = state.queue.arrive(id, arrived, now);
-            let pass = Pass { line: Arc::clone(&line), clock: Arc::clone(&self.clock), id };
+            let pass = Pass { line: Arc::clone(&line), id };
             match arrival {
                 Arrival::Start => return Ok(Some(pass)),
-                Arrival::Wait { until, .. } => {
+                Arrival::Wait { until } => {
                     let (wake, turn) = oneshot::channel();
                     state.waiting.insert(id, wake);
                     (pass, turn, until)
@@ -158,7 +157,6 @@ impl State {
 /// A place in a queue. Whoever drops it, done or not, makes room for the next.
 pub(super) struct Pass {
     line: Arc<Line>,
-    clock: Arc<dyn Clock>,
     id: Id,
 }
 
@@ -166,8 +164,8 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = self.line.state();
         state.waiting.remove(&self.id);
-        if let Some(turn) = state.queue.leave(self.id, self.clock.now()) {
-            state.wake(turn.id);
+        if let Some(id) = state.queue.leave(self.id) {
+            state.wake(id);
         }
     }
 }

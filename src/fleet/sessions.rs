@@ -116,8 +116,13 @@ impl Sessions {
 
     /// Ends them all but the scout, for now: the next call of a session begins anew.
     pub(super) async fn rest(&self) {
-        let own = std::mem::take(&mut self.kept().own);
-        join_all(own.values().map(Supervised::close)).await;
+        let ending: Vec<_> = {
+            let mut kept = self.kept();
+            let own = std::mem::take(&mut kept.own).into_values();
+            // Whoever closes meanwhile finds none of them, and waits for these tasks.
+            own.map(|own| self.tasks.spawn(async move { own.close().await })).collect()
+        };
+        join_all(ending).await;
     }
 
     /// Ends them all but the scout; returns when nothing of them is left.

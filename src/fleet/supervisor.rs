@@ -383,6 +383,11 @@ pub(super) async fn connect(
     work::connect(settings, handler, logger, None).await.map(|(session, _)| session)
 }
 
+/// The cause in words for people, without secrets.
+pub(super) fn reason(cause: &Cause, masks: &Masks) -> Arc<str> {
+    work::reason(cause, masks)
+}
+
 /// Whether no repetition cures it.
 pub(super) fn lasts(cause: &Cause) -> bool {
     work::lasting(cause).is_some()

@@ -30,6 +30,7 @@ use crate::domain::end::End;
 use super::Spec;
 use super::egress::proxy::{self, Refusals};
 use super::groups::Groups;
+use super::is_passing;
 use super::life::{Ended, LEAVE_GRACE, TERM_GRACE};
 use super::policy::{Hosts, Layer, Network, Policy};
 use super::tail::Tail;
@@ -94,7 +95,9 @@ pub(super) fn launch(helper: &Path, spec: &Spec, policy: &Policy, streams: Strea
         let why = format!(
             "its control group cannot be made: {error}; see `colibri doctor` for which it would lie in"
         );
-        io::Error::new(error.kind(), why)
+        // In other words only its kind is left of it.
+        let kind = if is_passing(&error) { io::ErrorKind::WouldBlock } else { error.kind() };
+        io::Error::new(kind, why)
     })?;
     let request = Request {
         program: spec.program.clone(),

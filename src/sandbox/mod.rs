@@ -27,6 +27,8 @@ mod helper;
 mod launch;
 mod life;
 pub mod policy;
+#[cfg(target_os = "linux")]
+mod removal;
 mod tail;
 mod usage;
 #[cfg(target_os = "linux")]

@@ -129,6 +129,13 @@ fn talker() -> String {
     format!("echo \"my token is $SECRET, my argument $1\" >&2\n{script}")
 }
 
+/// A server in `call` isolation that is well once, to list its tools; what is started for calls says the secret, and
+/// dies.
+fn lender() -> String {
+    let dies = "echo \"last words of a call: $SECRET\" >&2; exit 7";
+    format!("if ! mkdir \"$HOME/lender\"; then {dies}; fi\n{SERVER}")
+}
+
 /// PR-1, PR-2, PR-16, SB-5: what stands in `env` and `headers`, or was filled in elsewhere, is in no line, event, error, report or record of colibri's,
 /// whatever its server does with it; and the server over HTTP that refused it is used once it lets us in.
 #[test]
@@ -137,6 +144,10 @@ fn a_secret_is_nowhere_but_where_it_belongs() {
     let web = Web::start(0, home.path());
     let servers = json!({
         "talker": { "command": "sh", "args": ["-c", talker(), "talker", "${LINE_TOKEN}"], "env": { "SECRET": CANARY }, "restart": { "delays": [0] } },
+        "lender": {
+            "command": "sh", "args": ["-c", lender()], "env": { "SECRET": CANARY }, "isolation": "call", "pool": { "size": 0 },
+            "restart": { "delays": [0], "maxAttempts": 1 }, "tools": { "echo": { "limits": { "memoryMb": 512 } } },
+        },
         "web": { "url": format!("http://127.0.0.1:{}/mcp", web.port), "headers": { "Authorization": format!("Bearer {WEB_CANARY}") } },
     });
     let file = home.path().join("servers.json");
@@ -151,6 +162,7 @@ fn a_secret_is_nowhere_but_where_it_belongs() {
     let mut colibri = Colibri::spawn(home, command);
     colibri.initialize("2025-11-25");
     until("the talker is ready", || (state(&colibri.home, "talker") == "ready").then_some(()));
+    until("the lender is ready", || (state(&colibri.home, "lender") == "ready").then_some(()));
     until("the web refuses us", || (state(&colibri.home, "web") == "blocked").then_some(()));
 
     let passed = call(&mut colibri, 1, "talker__echo");
@@ -170,6 +182,11 @@ fn a_secret_is_nowhere_but_where_it_belongs() {
     let refused = call(&mut colibri, 5, "web__echo");
     assert_hidden("the error of a refusal", &refused.to_string());
     assert_eq!(refused["result"]["structuredContent"]["error"]["code"], "PROVIDER_INIT_FAILED", "{refused}");
+    let lent = call(&mut colibri, 8, "lender__echo");
+    assert_hidden("the error of what was not lent", &lent.to_string());
+    let error = &lent["result"]["structuredContent"]["error"];
+    assert_eq!(error["code"], "PROVIDER_INIT_FAILED", "{lent}");
+    assert!(error.to_string().contains("last words of a call: ***"), "{lent}");
     let health = call(&mut colibri, 6, "server_health");
     assert_hidden("server_health", &health.to_string());
 

@@ -407,6 +407,27 @@ async fn a_session_takes_its_process_with_it() {
     assert!(scout.is_ended());
 }
 
+/// SB-9, PR-15: what a server that was turned off has for its sessions takes its time to leave; who closes the fleet
+/// meanwhile waits for it too.
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_what_is_put_to_rest() {
+    let (_scout, crowd, fleet) = in_sessions().await;
+    crowd.takes_to_leave(secs(5));
+    let who = fleet.tool("s__who");
+    for session in 1..=2 {
+        let called = fleet.call_in(SessionId(session), &who, CancellationToken::new()).await;
+        called.expect("it answers");
+    }
+    let begun = Instant::now();
+    fleet.fleet.disable("s").expect("it is there");
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert!(crowd.is_alive(1), "it takes its time");
+    fleet.fleet.close().await;
+    assert!(!crowd.is_alive(1) && begun.elapsed() == secs(5), "after {:?}", begun.elapsed());
+}
+
 /// SB-5: a server of one's own is started again after a timeout, without being asked whether it is well; of two
 /// calls that were late on the same connection, the second does not end the new one.
 #[tokio::test(start_paused = true)]

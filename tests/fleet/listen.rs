@@ -39,6 +39,8 @@ struct State {
     /// Each request to listen: when, its id, what it asked for.
     asked: Vec<(Instant, u64, Value)>,
     cancelled: Vec<u64>,
+    /// Probes that it does not answer, if it does not.
+    unanswered: Option<Vec<Value>>,
     /// What it offers from right after its next listing on, without a word.
     changes_to: Option<&'static str>,
     out: Option<mpsc::Sender<Bytes>>,
@@ -61,6 +63,7 @@ impl Telling {
             listed: Vec::new(),
             asked: Vec::new(),
             cancelled: Vec::new(),
+            unanswered: None,
             changes_to: None,
             out: None,
         })))
@@ -91,10 +94,15 @@ impl Telling {
     fn answer(&self, message: &Value) {
         let (method, id) = (message["method"].as_str().unwrap_or_default(), message["id"].clone());
         let result = match method {
-            "server/discover" => json!({
-                "supportedVersions": ["2026-07-28"], "capabilities": { "tools": { "listChanged": true } },
-                "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
-            }),
+            "server/discover" => {
+                if let Some(unanswered) = &mut self.state().unanswered {
+                    return unanswered.push(id);
+                }
+                json!({
+                    "supportedVersions": ["2026-07-28"], "capabilities": { "tools": { "listChanged": true } },
+                    "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+                })
+            }
             "tools/list" => {
                 let mut state = self.state();
                 state.listed.push(Instant::now());
@@ -292,6 +300,28 @@ async fn who_refuses_to_tell_is_read_when_its_list_is_stale() {
         assert_eq!(server.asked(), 1, "{ttl}");
         fleet.fleet.close().await;
     }
+}
+
+/// PR-8, PR-12: a list whose time runs out while a probe is not answered is read after it. The supervisor used to run in
+/// circles from then on until the probe had ended.
+#[tokio::test(start_paused = true)]
+async fn what_is_stale_during_a_probe_is_read_after_it() {
+    let server = Telling::new(refuses(), json!(20_000));
+    let mut member = server.member();
+    (member.settings.policy.probe_interval, member.settings.probe_timeout) = (Some(secs(18)), secs(10));
+    let fleet = fleet(vec![member]);
+    let _client = fleet.fleet.attach(colibri::domain::face::SessionId::default());
+    fleet.listed(1).await;
+    until(|| server.asked() == 1).await;
+    let begun = server.state().listed[0];
+    server.state().unanswered = Some(Vec::new());
+    until(|| begun.elapsed() >= secs(25)).await;
+    let unanswered = server.state().unanswered.take().expect("it answers none");
+    assert_eq!((unanswered.len(), server.listed()), (1, 1));
+    server.say(json!({ "id": unanswered[0], "result": {} }));
+    let read = tokio::time::timeout(secs(10), until(|| server.listed() == 2)).await;
+    assert!(read.is_ok() && begun.elapsed() < secs(26), "after {:?}", begun.elapsed());
+    fleet.fleet.close().await;
 }
 
 /// PR-6, PR-12: nobody there, nobody asks: a stale list is read only for somebody.

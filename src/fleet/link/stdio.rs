@@ -64,7 +64,7 @@ impl Opener for Stdio {
             let program = self.spec.program.to_string_lossy().into_owned();
             let child = match sandbox::start_under(&self.spec, &self.policy) {
                 Ok(child) => child,
-                Err(error) => return Err(not_started(program, &error)),
+                Err(error) => return Err(not_started(&program, &error)),
             };
             self.children.add(child.life.clone());
             watch(&child.life, &inbox, &self.policy, &program);
@@ -91,11 +91,23 @@ impl Opener for Stdio {
 }
 
 /// What it means that nothing was started. A machine that has too much to do is no reason never to try again.
-fn not_started(program: String, error: &std::io::Error) -> Cause {
-    if sandbox::is_passing(error) {
-        return Cause::Unreachable(format!("cannot start {program} now: {error}"));
+pub(super) fn not_started(program: &str, error: &std::io::Error) -> Cause {
+    refused(program, error, sandbox::is_passing(error))
+}
+
+/// The same, of what ended before its program ran.
+pub(super) fn never_ran(program: &str, end: &End) -> Option<Cause> {
+    match end {
+        End::NotStarted { is_passing, .. } => Some(refused(program, end, *is_passing)),
+        end => (!end.ran()).then(|| refused(program, end, false)),
     }
-    Cause::Start { program, reason: error.to_string() }
+}
+
+fn refused(program: &str, why: impl std::fmt::Display, is_passing: bool) -> Cause {
+    if is_passing {
+        return Cause::Unreachable(format!("cannot start {program} now: {why}"));
+    }
+    Cause::Start { program: program.to_owned(), reason: why.to_string() }
 }
 
 struct ChildLink {
@@ -265,8 +277,8 @@ impl Reader {
             take(&self.inbox, line);
         }
         let ended = tokio::time::timeout(LAST_WORDS_WAIT, life.how_it_ended()).await;
-        if let Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) = &ended {
-            return self.inbox.ended(&Cause::Start { program: self.program, reason: end.to_string() });
+        if let Some(cause) = ended.as_ref().ok().and_then(|end| never_ran(&self.program, end)) {
+            return self.inbox.ended(&cause);
         }
         let how = ended.map_or_else(
             |_| "the server closed its stdout".to_owned(),
@@ -339,7 +351,7 @@ mod tests {
     /// PR-9: a program that is not there waits for a change; a machine that has too much to do is tried again.
     #[test]
     fn only_what_lasts_is_lasting() {
-        let verdict = |error: Error| not_started("x".to_owned(), &error).verdict();
+        let verdict = |error: Error| not_started("x", &error).verdict();
         for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM] {
             assert_eq!(verdict(errno.into()), Verdict::Transient, "{errno}");
         }
@@ -348,7 +360,15 @@ mod tests {
         }
         assert_eq!(verdict(ErrorKind::NotFound.into()), Verdict::Final);
         // Nothing lasting: the supervisor goes on with its delays.
-        let passing = not_started("x".to_owned(), &Errno::MFILE.into());
+        let passing = not_started("x", &Errno::MFILE.into());
         assert!(matches!(passing, Cause::Unreachable(_)), "{passing}");
+        // The same of what its sandbox could not start.
+        let end = |is_passing| End::NotStarted { cause: "no".to_owned(), is_passing };
+        let verdict = |end: &End| never_ran("x", end).map(|cause| cause.verdict());
+        assert_eq!(verdict(&end(true)), Some(Verdict::Transient));
+        assert_eq!(verdict(&end(false)), Some(Verdict::Final));
+        let (layer, cause, remedy) = Default::default();
+        assert_eq!(verdict(&End::Policy { layer, cause, remedy }), Some(Verdict::Final));
+        assert_eq!(verdict(&End::Memory), None);
     }
 }

@@ -20,11 +20,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::coop::consume_budget;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::domain::audit::Pending;
 use crate::domain::end::End;
+use crate::domain::ledger::clip;
 use crate::fleet::credentials::Credentials;
 use crate::fleet::error::Cause;
 use crate::fleet::inbox::{IN_FLIGHT_MAX, Inbox};
@@ -32,9 +33,9 @@ use crate::fleet::web::Endpoint;
 use crate::mcp::revision::Revision;
 use crate::sandbox::{self, Child, Layer, Life, Policy, Spec};
 
-use super::stdio::{Children, LAST_WORDS_WAIT, how_it_ended, watch};
+use super::stdio::{Children, LAST_WORDS_WAIT, how_it_ended, never_ran, not_started, watch};
 use super::{Carrier, Link, Opener, Outgoing};
-use protocol::{Broken, Messages, Order, Question, Report, written};
+use protocol::{Broken, Messages, Order, Question, Report, Said, written};
 
 /// The first argument of colibri's program when it is a worker.
 pub const WORKER: &str = "colibri-worker";
@@ -48,7 +49,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Orders that wait for the worker to read. A caller beyond this waits for its place.
 const ORDERS_AHEAD: usize = 32;
 
-/// A worker says goodbye to its server within this; the longest that a link itself takes is a little less.
+/// A worker says goodbye to its server within this. What is said after it nobody waits for: a WebSocket's own goodbye may
+/// take longer.
 const FAREWELL: Duration = Duration::from_millis(1500);
 
 /// Starts a worker for each link.
@@ -79,8 +81,7 @@ impl Worker {
             };
             sandbox::start_under(&spec, &self.policy)
         });
-        let child = started
-            .map_err(|error| Cause::Start { program: PROGRAM.to_owned(), reason: error.to_string() })?;
+        let child = started.map_err(|error| not_started(PROGRAM, &error))?;
         self.children.add(child.life.clone());
         Ok(child)
     }
@@ -118,6 +119,8 @@ impl Opener for Worker {
                 opened: Some(opened),
                 reports: Messages::new(most, most),
                 output_bytes_max: self.policy.limits.output_bytes,
+                warned: Said::default(),
+                said: Said::default(),
             };
             tokio::spawn(ear.run(stdout));
             // From here on, leaving ends the worker.
@@ -348,6 +351,10 @@ struct Ear {
     reports: Messages<Report>,
     /// What the worker may say at once.
     output_bytes_max: Option<u64>,
+    /// For somebody to look at.
+    warned: Said,
+    /// For whoever looks closely. A server that cannot be reached makes a good worker say much.
+    said: Said,
 }
 
 impl Ear {
@@ -374,10 +381,7 @@ impl Ear {
         }
         let ended = timeout(LAST_WORDS_WAIT, life.how_it_ended()).await;
         let cause = match &ended {
-            Ok(end @ (End::Policy { .. } | End::NotStarted { .. })) => {
-                Cause::Start { program: PROGRAM.to_owned(), reason: end.to_string() }
-            }
-            Ok(end) => Cause::Gone(how_it_ended(PROGRAM, end)),
+            Ok(end) => never_ran(PROGRAM, end).unwrap_or_else(|| Cause::Gone(how_it_ended(PROGRAM, end))),
             Err(_) => Cause::Gone(format!("{PROGRAM} closed its stdout")),
         };
         self.inbox.ended(&cause);
@@ -408,6 +412,9 @@ impl Ear {
     }
 
     fn take(&mut self, report: Report, frame: &Bytes) -> Result<(), Broken> {
+        if matches!(report, Report::TooLong { .. } | Report::Said { is_warning: true, .. }) {
+            self.warned.once_more(Instant::now())?;
+        }
         match report {
             Report::Opened(outcome) => {
                 let opened = self.opened.take().ok_or(Broken::Nonsense)?;
@@ -424,8 +431,12 @@ impl Ear {
                 self.desk.waiting().is_told = true;
                 self.inbox.ended(&cause);
             }
-            Report::Said { is_warning: true, text } => self.inbox.warn(&text),
-            Report::Said { is_warning: false, text } => self.inbox.debug(&text),
+            Report::Said { is_warning: true, text } => self.inbox.warn(clip(&text)),
+            Report::Said { is_warning: false, text } => {
+                if self.said.once_more(Instant::now()).is_ok() {
+                    self.inbox.debug(clip(&text));
+                }
+            }
             Report::Asked { number, question } => self.answer(number, question)?,
             Report::Closed => self.desk.closed.cancel(),
         }

@@ -107,8 +107,13 @@ impl<I, C> Shelf<I, C> {
         count
     }
 
+    /// A start failed. Who has given up does not begin again by what was still under way then.
     pub(super) fn has_trouble(&mut self, why: Arc<str>, now: Instant, delay: Duration) {
         let before = self.trouble.take();
+        if before.as_ref().is_some_and(|trouble| trouble.gave_up) {
+            self.trouble = before;
+            return;
+        }
         let (since, in_vain) = before.map_or((now, false), |trouble| (trouble.since, trouble.in_vain));
         self.trouble = Some(Trouble { since, until: now + delay, why, in_vain, gave_up: false });
     }
@@ -217,6 +222,8 @@ mod tests {
         shelf.attempts = 3;
         shelf.has_trouble("no".into(), Instant::now(), Duration::ZERO);
         shelf.give_up();
+        // Another start was under way then, and fails by chance.
+        shelf.has_trouble("busy".into(), Instant::now(), Duration::ZERO);
         tokio::time::advance(Duration::from_hours(1)).await;
         assert_eq!(starts(&mut shelf, &bounds(2, 1), true), 0);
         assert!(matches!(shelf.refusal(), Some(Refused::Lasting(why)) if &*why == "no"));

@@ -192,9 +192,10 @@ impl Supervisor {
     }
 
     /// When to look whether the list has to be read again, since its time is over. Only a server that is used is
-    /// asked, and only one that does not tell of changes by itself.
+    /// asked, and only one that does not tell of changes by itself; and not through a probe, when it could not be read.
     fn stale_in(&self) -> Option<Duration> {
-        let live = self.live.as_ref().filter(|_| self.listing.is_none() && self.state.serves())?;
+        let may_list = matches!(self.duty, Duty::Serve(_)) && self.listing.is_none();
+        let live = self.live.as_ref().filter(|_| may_list)?;
         let fresh_for = live.session.fresh_for()?;
         if self.listening.as_ref().is_some_and(Listening::is_told) {
             return None;

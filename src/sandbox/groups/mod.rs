@@ -15,19 +15,21 @@
 mod places;
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::helper::counts_processes_in_namespaces;
 use super::policy::{Layer, Level, Limits, Policy};
+use super::removal;
 use super::wire::{GROUPS_MAX, INNER_GROUP};
 use places::{Place, Places, Version};
 
@@ -40,6 +42,9 @@ const PROCESSES_ABOVE: u32 = 16;
 /// How often, and how many times, it is tried to remove a group whose last process is just ending.
 const REMOVE_PAUSE: Duration = Duration::from_millis(10);
 const REMOVE_TRIES: u32 = 100;
+
+/// Processes that are held at the same time to be killed.
+const HELD_MAX: usize = 64;
 
 /// The groups of one child, all of the same name.
 #[derive(Debug)]
@@ -62,9 +67,9 @@ struct Part {
 impl Groups {
     /// New groups for what the policy limits. None where none may be made.
     pub(super) fn make(policy: &Policy) -> io::Result<Option<Self>> {
-        let name = next_name();
-        let mut parts = Vec::new();
-        for place in places().all.iter().filter(|place| is_wanted(place, policy)) {
+        let places = &places().all;
+        let (name, mut parts) = (next_name(places), Vec::new());
+        for place in places.iter().filter(|place| is_wanted(place, policy)) {
             match Part::make(place, &name, &policy.limits) {
                 Ok(part) => parts.push(part),
                 // The watch holds the same limits; nobody has promised this group to anybody.
@@ -87,12 +92,20 @@ impl Groups {
     }
 
     /// Ends whoever is left in them and removes them. The helper has done so, unless it was killed itself.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(mut self) {
         for _ in 0..REMOVE_TRIES {
-            // Every one is tried, whatever became of the others.
-            if self.parts.iter().filter(|part| !remove(&part.path)).count() == 0 {
+            if !self.parts.iter().any(|part| part.path.exists()) {
                 return;
             }
+            // What a server has made in them may be much: not on a thread that others wait for.
+            let removing = tokio::task::spawn_blocking(move || {
+                // Every one is tried, whatever became of the others.
+                let left = self.parts.iter().filter(|part| !remove(&part.path)).count();
+                (self, left)
+            });
+            // Fails only if the runtime ends, and then the next colibri removes them.
+            let Ok((groups, 1..)) = removing.await else { return };
+            self = groups;
             tokio::time::sleep(REMOVE_PAUSE).await;
         }
     }
@@ -111,7 +124,7 @@ impl Part {
             Ok(Self { above: File::open(&place.path)?.into(), path: path.clone(), _lock: lock })
         })();
         if made.is_err() {
-            let _ = take_away(&path);
+            let _ = take_away(&path, |_| {});
         }
         made
     }
@@ -132,7 +145,7 @@ pub fn control_groups() -> String {
     let (mut said, mut no_memory) = (Vec::new(), no_memory.clone());
     for place in all {
         let path = place.path.display();
-        if let Err(error) = Part::make(place, &next_name(), &trial) {
+        if let Err(error) = Part::make(place, &next_name(all), &trial) {
             let why = format!("no group can be made in {path}: {error}");
             if place.memory {
                 no_memory = Some(why);
@@ -158,9 +171,15 @@ pub fn control_groups() -> String {
     said.join("; ")
 }
 
-fn next_name() -> String {
+/// A name that nobody has, though one of the same number may have left some that could not be removed at once.
+fn next_name(places: &[Place]) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    loop {
+        let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        if !places.iter().any(|place| place.path.join(&name).exists()) {
+            return name;
+        }
+    }
 }
 
 /// Whether a group there is of use. In the first version it costs a child some milliseconds to enter one.
@@ -201,24 +220,29 @@ fn set(path: &Path, limits: &Limits) -> io::Result<()> {
     write("cgroup.max.descendants", "1".to_owned())
 }
 
-/// Removes a group, with what was made in it, or ends whoever is there. Whether it is gone.
+/// Removes a group, with what was made in it, and ends whoever is there. Whether it is gone.
 fn remove(path: &Path) -> bool {
-    let is_gone = take_away(path);
-    if !is_gone && fs::write(path.join("cgroup.kill"), "1").is_err() {
-        // The first version has no such file, nor has Linux before 5.14.
-        kill_members(path);
+    let all_at_once = path.join("cgroup.kill");
+    // The first version has no such file, nor has Linux before 5.14.
+    let kills_all = all_at_once.exists();
+    let is_gone = take_away(path, |group| {
+        if !kills_all {
+            kill_members(group);
+        }
+    });
+    if !is_gone && kills_all {
+        let _ = fs::write(all_at_once, "1");
     }
     is_gone
 }
 
-/// Removes a group and those in it, if nobody is there.
-fn take_away(path: &Path) -> bool {
-    let gone = |outcome: io::Result<()>| match outcome {
-        Ok(()) => true,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+/// Removes a group and those in it, as far as nobody is there; see [`removal::take_away`].
+fn take_away(path: &Path, stays: impl FnMut(BorrowedFd<'_>)) -> bool {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let (Ok(above), Ok(name)) = (File::open(above), CString::new(name.as_encoded_bytes())) else {
+        return false;
     };
-    gone(fs::remove_dir(path))
-        || (groups_in(path).all(|inner| take_away(&inner)) && gone(fs::remove_dir(path)))
+    removal::take_away(above.as_fd(), &name, stays)
 }
 
 fn groups_in(path: &Path) -> impl Iterator<Item = PathBuf> {
@@ -227,18 +251,20 @@ fn groups_in(path: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Kills one by one. Who is out of sight, in a process namespace that is not below this one's, reads as zero.
-fn kill_members(path: &Path) {
-    groups_in(path).for_each(|inner| kill_members(&inner));
-    let listed = || -> BTreeSet<i32> {
-        let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
+fn kill_members(group: BorrowedFd<'_>) {
+    let listed = || -> Vec<i32> {
+        let file = openat(group, c"cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let text = file.map_err(io::Error::from).and_then(|file| io::read_to_string(File::from(file)));
+        text.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
     };
-    let open = |pid: i32| Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?));
-    let held: Vec<_> = listed().into_iter().filter_map(open).collect();
-    // Whose number has become somebody else's is not listed any more.
-    let still = listed();
-    for (_, handle) in held.iter().filter(|(pid, _)| still.contains(pid)) {
-        let _ = pidfd_send_signal(handle, Signal::KILL);
+    let open = |pid: &i32| Some((*pid, pidfd_open(Pid::from_raw(*pid)?, PidfdFlags::empty()).ok()?));
+    for some in listed().chunks(HELD_MAX) {
+        let held: Vec<_> = some.iter().filter_map(open).collect();
+        // Whose number has become somebody else's is not listed any more.
+        let still: BTreeSet<i32> = listed().into_iter().collect();
+        for (_, handle) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
     }
 }
 
@@ -257,7 +283,10 @@ fn sweep(place: &Path) {
     for path in groups_in(place) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
-        let is_left = owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        // This one has made none yet: what bears its number is of one before it that had the same.
+        let is_dead =
+            |pid: u32| pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists();
+        let is_left = owner.is_some_and(is_dead)
             // A colibri in another process namespace is not seen; its lock is.
             && File::open(&path).is_ok_and(|open| flock(open, FlockOperation::NonBlockingLockExclusive).is_ok());
         if is_left {
@@ -283,9 +312,11 @@ mod tests {
             path
         };
         let (dead, other) = (make(NOBODY), make("something-else"));
-        let alive = make(&format!("{PREFIX}{}-1", std::process::id()));
+        let of = |pid: u32| make(&format!("{PREFIX}{pid}-1"));
+        // In a container a colibri may have the number that the one before it had.
+        let (alive, namesake) = (of(std::os::unix::process::parent_id()), of(std::process::id()));
         sweep(place.path());
-        assert!(!dead.exists() && alive.exists() && other.exists());
+        assert!(!dead.exists() && !namesake.exists() && alive.exists() && other.exists());
         // Of a colibri in another process namespace.
         let hidden = make(NOBODY);
         let lock = File::open(&hidden).unwrap();

@@ -1,14 +1,15 @@
 //! The sandbox's control groups, as the helper and the init see them: by descriptors alone, since in the view
 //! their files are out of sight or to be read alone.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::Timespec;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{Mode, OFlags, openat};
 
+use super::super::removal::take_away;
 use super::super::wire::INNER_GROUP;
 
 /// The kernel needs a moment to let the last process go.
@@ -83,9 +84,10 @@ impl Groups {
 
     /// Removes them, once nobody is left in them.
     pub(super) fn remove(&self) {
+        let Ok(name) = CString::new(self.name.as_str()) else { return };
         for _ in 0..TRIES {
-            // Every one is tried, whatever became of the others.
-            let is_left = |above: &&OwnedFd| !take_away(above.as_fd(), &self.name);
+            // Every one is tried, whatever became of the others. Whoever is in them is being killed already.
+            let is_left = |above: &&OwnedFd| !take_away(above.as_fd(), &name, |_| {});
             if self.above.iter().filter(is_left).count() == 0 {
                 return;
             }
@@ -108,24 +110,4 @@ impl Groups {
         let path = format!("{}/{file}", self.name);
         Ok(openat(above, path, how | OFlags::CLOEXEC, Mode::empty())?.into())
     }
-}
-
-/// Removes a group and those in it, if nobody is there. Whether it is gone.
-fn take_away<Name: rustix::path::Arg + Copy>(above: BorrowedFd<'_>, name: Name) -> bool {
-    let is_gone =
-        || matches!(unlinkat(above, name, AtFlags::REMOVEDIR), Ok(()) | Err(rustix::io::Errno::NOENT));
-    is_gone() || (take_away_inner(above, name).is_ok() && is_gone())
-}
-
-fn take_away_inner<Name: rustix::path::Arg>(above: BorrowedFd<'_>, name: Name) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = openat(above, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        let inner: &CStr = entry.file_name();
-        if entry.file_type() == FileType::Directory && inner != c"." && inner != c".." {
-            take_away(folder.as_fd(), inner);
-        }
-    }
-    Ok(())
 }

@@ -75,7 +75,7 @@ impl<'a> Init<'a> {
             // of one thread, so that it means the process.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             is_bounded = view::make(request, layers.own_user)
-                .map_err(|error| Refusal::Layer(Layer::Namespace, error.to_string()))?;
+                .map_err(|error| Refusal::of_layer(Layer::Namespace, error))?;
         } else {
             // Here a dead init could kill nobody; it hears of the helper's end by the pipe, and kills.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -119,7 +119,7 @@ impl<'a> Init<'a> {
         loop {
             let [line, guardian, children, before] = match self.wait() {
                 Ok(ready) => ready,
-                Err(error) => return (End::NotStarted { cause: error.to_string() }, KILLED),
+                Err(error) => return (Refusal::from(error).end(), KILLED),
             };
             if guardian {
                 return (End::Lost, KILLED);

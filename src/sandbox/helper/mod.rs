@@ -31,6 +31,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use crate::domain::end::End;
 
+use super::is_passing;
 use super::policy::{Layer, Network};
 use super::wire::{DESCRIPTORS_MAX, Report, Request};
 use groups::Groups;
@@ -43,12 +44,17 @@ enum Refusal {
     /// A layer that must hold could not be had.
     Layer(Layer, String),
     /// Anything else.
-    Failed(String),
+    Failed {
+        /// What the machine said.
+        cause: String,
+        /// Whether it may go better a little later.
+        is_passing: bool,
+    },
 }
 
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
+        Self::Failed { cause: error.to_string(), is_passing: is_passing(&error) }
     }
 }
 
@@ -59,12 +65,17 @@ impl From<rustix::io::Errno> for Refusal {
 }
 
 impl Refusal {
+    /// A layer that could not be had. What lacked something only now lacks no layer.
+    fn of_layer(layer: Layer, error: io::Error) -> Self {
+        if is_passing(&error) { error.into() } else { Self::Layer(layer, error.to_string()) }
+    }
+
     fn end(self) -> End {
         match self {
             Self::Layer(layer, cause) => {
                 End::Policy { layer: layer.name().to_owned(), cause, remedy: layer.remedy() }
             }
-            Self::Failed(cause) => End::NotStarted { cause },
+            Self::Failed { cause, is_passing } => End::NotStarted { cause, is_passing },
         }
     }
 }
@@ -97,7 +108,7 @@ impl Layers {
         match outcome {
             Ok(()) => self.holding.push(layer),
             Err(_) if request.policy.allow_degraded.contains(&layer) => self.lacking.push(layer),
-            Err(error) => return Err(Refusal::Layer(layer, error.to_string())),
+            Err(error) => return Err(Refusal::of_layer(layer, error)),
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
+use super::super::is_passing;
 use super::super::policy::{Layer, Level};
 use super::super::wire::Request;
 use super::{Layers, Refusal, Streams, filter, limits, owner, sys};
@@ -50,8 +51,10 @@ pub(super) fn main(request: &Request, streams: &Streams, mut mouth: io::PipeWrit
 fn prepare(request: &Request, streams: &Streams, layers: &mut Layers) -> Result<(), Refusal> {
     rustix::process::setsid()?;
     if let Some(groups) = &layers.groups {
-        let entered = groups.enter();
-        entered.map_err(|error| Refusal::Failed(format!("it cannot enter its control group: {error}")))?;
+        groups.enter().map_err(|error| Refusal::Failed {
+            cause: format!("it cannot enter its control group: {error}"),
+            is_passing: is_passing(&error),
+        })?;
     }
     // Not inherited from colibri but looked up anew: an inherited folder leads around the view.
     rustix::process::chdir(Path::new(&request.directory))?;

@@ -1,6 +1,7 @@
 //! A fleet of servers in memory, and what a story asks of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use colibri::domain::audit::CallId;
@@ -54,7 +55,7 @@ pub(in crate::fleet) fn logging(members: Vec<Member>, logger: Logger) -> Watched
 
 fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger, registry: Registry) -> Watched {
     let (publish, health) = watch::channel(Vec::new());
-    let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
+    let clock: Arc<dyn Clock> = Arc::new(Paused { begun: Instant::now(), last: Mutex::default() });
     let common = Common {
         init_concurrency: 8,
         naming: Naming::Prefixed,
@@ -73,12 +74,24 @@ fn whole(plan: Plan, chronicle: Arc<dyn Chronicle>, logger: Logger, registry: Re
     Watched { fleet: Fleet::start(plan, common), health, clock, stopping, masks }
 }
 
+/// As often nobody looks at a clock without letting it go on. Who runs in circles stops a paused one.
+const LOOKS_MAX: u32 = 1_000_000;
+
 /// The clock that tokio can pause.
-struct Paused(Instant);
+struct Paused {
+    begun: Instant,
+    /// When it was looked at last, and how often then.
+    last: Mutex<(Duration, u32)>,
+}
 
 impl Clock for Paused {
     fn now(&self) -> Moment {
-        let since_boot = self.0.elapsed();
+        let since_boot = self.begun.elapsed();
+        {
+            let mut last = self.last.lock().expect("nobody ran in circles");
+            *last = if last.0 == since_boot { (since_boot, last.1 + 1) } else { (since_boot, 0) };
+            assert!(last.1 < LOOKS_MAX, "somebody runs in circles at {since_boot:?}");
+        }
         Moment { wall: Timestamp(1_800_000_000_000 + since_boot.as_millis() as u64), since_boot }
     }
 }

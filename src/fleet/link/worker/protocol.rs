@@ -4,9 +4,12 @@
 //!
 //! Must not know: pipes, processes, links.
 
+use std::time::Duration;
+
 use bytes::{Buf, Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::domain::grant::Secret;
 use crate::fleet::credentials::Refusal;
@@ -16,6 +19,10 @@ use super::super::{About, Carrier};
 
 /// The longest line to a worker. What it says of a frame may repeat some of it, each letter as up to six.
 pub(super) const ORDER_BYTES_MAX: usize = 32 << 20;
+
+/// What a worker may write into colibri's log within a minute; one that says more is not the one that was started.
+const SAID_MAX: u32 = 64;
+const SAID_WITHIN: Duration = Duration::from_mins(1);
 
 /// From colibri to its worker. It holds secrets: it cannot be printed.
 #[derive(Serialize, Deserialize)]
@@ -206,6 +213,24 @@ pub(super) enum Broken {
     Nonsense,
 }
 
+/// How often a worker has written into colibri's log lately.
+#[derive(Default)]
+pub(super) struct Said {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Said {
+    /// Counts one more, if that is not too much.
+    pub(super) fn once_more(&mut self, now: Instant) -> Result<(), Broken> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= SAID_WITHIN) {
+            *self = Self { since: Some(now), count: 0 };
+        }
+        self.count += 1;
+        if self.count > SAID_MAX { Err(Broken::TooMuch) } else { Ok(()) }
+    }
+}
+
 /// Where one message ends and the next begins. Nothing is kept of what is longer than it may be.
 pub(super) struct Messages<T> {
     /// What was read and is not taken yet; whoever reads appends to it.
@@ -313,7 +338,7 @@ mod tests {
     #[test]
     fn every_cause_comes_through_as_it_is() {
         let text = || "a \"text\"\n".to_owned();
-        let waits = std::time::Duration::from_millis(1500);
+        let waits = Duration::from_millis(1500);
         let causes = [
             Cause::Answered { code: -32_000, message: text(), raw: text() },
             Cause::TimedOut(waits),
@@ -336,5 +361,21 @@ mod tests {
             let came = messages.next_message().expect("it is sound");
             assert!(matches!(came, Some((Report::Ended(came), _)) if came == cause), "{cause:?}");
         }
+    }
+
+    /// SB-3: what a worker writes into colibri's log is bounded, and a long life alone does not use it up.
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_does_not_fill_the_log() {
+        let mut said = Said::default();
+        for _ in 0..3 {
+            for _ in 0..SAID_MAX {
+                assert_eq!(said.once_more(Instant::now()), Ok(()));
+            }
+            tokio::time::advance(SAID_WITHIN).await;
+        }
+        for _ in 0..SAID_MAX {
+            assert_eq!(said.once_more(Instant::now()), Ok(()));
+        }
+        assert_eq!(said.once_more(Instant::now()), Err(Broken::TooMuch));
     }
 }
