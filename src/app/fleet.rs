@@ -159,6 +159,7 @@ impl Yard {
                 tools: 0,
                 trouble: Some(trouble),
                 changed: Vec::new(),
+                unpinned: 0,
             }
         };
         let broken = |reason: String| absent(BROKEN, true, reason);

@@ -11,9 +11,11 @@ use uuid::Uuid;
 use crate::app;
 use crate::config::{Loaded, State};
 use crate::domain::audit::CallId;
+use crate::domain::life::Lasting;
 use crate::domain::log::Logger;
 use crate::domain::names::{Naming, split};
 use crate::domain::provider::ProviderError;
+use crate::domain::provider::code::{CRASHED, INIT_FAILED, TIMEOUT, UNAVAILABLE};
 use crate::domain::text::{Called, TextOutcome, readable};
 use crate::fleet::bridge::{Bridge, BridgeError, CallOptions, ConnectOptions};
 use crate::fleet::error::Cause;
@@ -41,8 +43,7 @@ A call of `server__tool` takes the path of a client's call and is on record: wit
 entry, in a process of its own. With --server the call goes straight to that server, once, and is not put on record.";
 
 /// What a call is refused with whose server is not there, or no longer.
-const NOT_THERE: [&str; 4] =
-    ["PROVIDER_INIT_FAILED", "PROVIDER_UNAVAILABLE", "PROVIDER_TIMEOUT", "PROVIDER_CRASHED"];
+const NOT_THERE: [&str; 4] = [INIT_FAILED, UNAVAILABLE, TIMEOUT, CRASHED];
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -115,7 +116,7 @@ fn behind(
     args: Option<String>,
     pairs: &[String],
 ) -> Result<(), Fault> {
-    let answer = at_desk_before(loaded, server, "colibri call", async |desk| {
+    let (answer, lasting) = at_desk_before(loaded, server, "colibri call", async |desk| {
         let json = match (args, &desk.fleet) {
             (Some(json), _) => json,
             (None, Some(fleet)) if !pairs.is_empty() => {
@@ -128,7 +129,8 @@ fn behind(
             }
             (None, _) => object(None, pairs)?,
         };
-        desk.call(tool, json).await
+        let answer = desk.call(tool, json).await?;
+        Ok((answer, desk.fleet.as_ref().and_then(|fleet| fleet.lasting(server))))
     })?;
     match answer.result() {
         _ if session.json => answer.print()?,
@@ -136,6 +138,9 @@ fn behind(
         None => out::pretty(answer.inner())?,
     }
     match answer.refusal() {
+        Some(INIT_FAILED) if lasting == Some(Lasting::NotAuthorized) => {
+            Err(Fault::told(Exit::AuthenticationNeeded))
+        }
         Some(code) if NOT_THERE.contains(&code) => Err(Fault::told(Exit::Unreachable)),
         _ if answer.is_error() => Err(Fault::told(Exit::ToolError)),
         _ => Ok(()),

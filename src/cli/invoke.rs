@@ -42,8 +42,18 @@ pub(super) struct Answer {
     body: Bytes,
     envelope: Value,
     is_error: bool,
-    /// Whether a server behind colibri gave it, as it stands there.
-    is_result: bool,
+    source: Source,
+}
+
+/// Whose words an answer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// colibri's own: an envelope.
+    Colibri,
+    /// The result that a server behind colibri gave, as it stands there.
+    Result,
+    /// The JSON-RPC error that it answered instead.
+    Error,
 }
 
 /// Opens the call path, lets the command make its calls, and closes it whatever they came to.
@@ -124,16 +134,16 @@ impl Desk {
         match self.calls.run(call).await {
             Reply::Envelope { body, is_error } => {
                 let envelope = serde_json::from_slice(&body).unwrap_or_default();
-                Ok(Answer { body, envelope, is_error, is_result: false })
+                Ok(Answer { body, envelope, is_error, source: Source::Colibri })
             }
             Reply::Result { body, .. } => {
                 let envelope: Value = serde_json::from_slice(&body).unwrap_or_default();
                 let is_error = envelope["isError"] == true;
-                Ok(Answer { body, envelope, is_error, is_result: true })
+                Ok(Answer { body, envelope, is_error, source: Source::Result })
             }
             Reply::Error { raw: body } => {
                 let envelope = serde_json::from_slice(&body).unwrap_or_default();
-                Ok(Answer { body, envelope, is_error: true, is_result: false })
+                Ok(Answer { body, envelope, is_error: true, source: Source::Error })
             }
             Reply::UnknownTool { message } => Err(Fault::new(Exit::Usage, out::visible(&message))),
             Reply::Cancelled => Err(Fault::new(Exit::Unexpected, "the call was cancelled")),
@@ -165,11 +175,14 @@ impl Answer {
 
     /// What a server behind colibri gave, raw.
     pub(super) fn result(&self) -> Option<std::borrow::Cow<'_, str>> {
-        self.is_result.then(|| String::from_utf8_lossy(&self.body))
+        (self.source == Source::Result).then(|| String::from_utf8_lossy(&self.body))
     }
 
-    /// What is inside the envelope, whole, as `colibri call` shows it.
+    /// What is inside the envelope, whole, as `colibri call` shows it. A server's error has no envelope around it.
     pub(super) fn inner(&self) -> &Value {
+        if self.source == Source::Error {
+            return &self.envelope;
+        }
         self.envelope.get("data").or_else(|| self.envelope.get("error")).unwrap_or(&self.envelope)
     }
 
@@ -183,8 +196,11 @@ impl Answer {
         self.error().and_then(|error| error["code"].as_str())
     }
 
-    /// The error of either pattern.
+    /// The error of either pattern; that of a server is all there is.
     fn error(&self) -> Option<&Value> {
+        if self.source == Source::Error {
+            return Some(&self.envelope);
+        }
         self.is_error.then(|| self.envelope.get("error").unwrap_or_else(|| &self.envelope["data"]["error"]))
     }
 }

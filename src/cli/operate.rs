@@ -21,7 +21,7 @@ pub(super) use accept::{Accepted, accept};
 pub(super) use line::{Line, Running, all};
 pub(super) use show::{row, server_rows, span};
 
-/// How long an answer may take that needs no server.
+/// How long an answer may take that waits for no server.
 pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// How long one may take that waits for a server: its own limits end it before.
@@ -139,7 +139,7 @@ pub(super) fn disable(session: &Session, named: &Named) -> Result<(), Fault> {
 /// `colibri server enable`.
 pub(super) fn enable(session: &Session, named: &Named) -> Result<(), Fault> {
     let request = Request::Enable { server: named.server.clone() };
-    let report = ask(session, &named.which, &request, SOON)?;
+    let report = ask(session, &named.which, &request, LATER)?;
     if session.json { out::json(&report) } else { out::line(&told(&report)) }
 }
 

@@ -41,6 +41,8 @@ pub struct ServerFacts {
     pub trouble: Option<String>,
     /// Tools that wait for a person's word: not what they were when first seen, or new where pins are enforced.
     pub changed: Vec<String>,
+    /// How many of its tools are not pinned, since it has had too many names.
+    pub unpinned: usize,
 }
 
 /// The word, and a reason for everything that is not well.
@@ -78,6 +80,14 @@ pub fn judge(
         (Status::Degraded, format!("{what}; look at them and decide: colibri server accept {name}"))
     });
     findings.extend(changed);
+    let unpinned = servers.iter().filter(|server| server.unpinned > 0).map(|server| {
+        let ServerFacts { name, unpinned, .. } = server;
+        let what = format!(
+            "{unpinned} tools of `{name}` are not pinned, since it has had too many names: if they change, nobody is told"
+        );
+        (Status::Degraded, format!("{what}; with \"pin\": \"enforce\" in its entry they wait to be accepted"))
+    });
+    findings.extend(unpinned);
     let worst = findings.iter().map(|(status, _)| *status).max().unwrap_or(Status::Ok);
     (worst, findings.into_iter().map(|(_, reason)| reason).collect())
 }
@@ -106,6 +116,7 @@ mod tests {
             tools: 0,
             trouble: Some("no such program".to_owned()),
             changed: Vec::new(),
+            unpinned: 0,
         };
         assert_eq!(judge(None, None, &[server(false)]).0, Status::Ok);
         let (status, reasons) = judge(None, None, &[server(false), server(true)]);
@@ -115,5 +126,11 @@ mod tests {
         let (status, reasons) = judge(None, None, &[changed]);
         assert_eq!((status, reasons.len()), (Status::Degraded, 1));
         assert!(reasons[0].contains("`git`") && reasons[0].contains("push"), "{reasons:?}");
+        // Nothing of these waits, so nobody is sent to accept it.
+        let unpinned = ServerFacts { unpinned: 2, ..server(false) };
+        let (status, reasons) = judge(None, None, &[unpinned]);
+        assert_eq!((status, reasons.len()), (Status::Degraded, 1));
+        assert!(reasons[0].starts_with("2 tools of `git` are not pinned"), "{reasons:?}");
+        assert!(!reasons[0].contains("server accept"), "{reasons:?}");
     }
 }

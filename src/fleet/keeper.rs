@@ -131,6 +131,7 @@ impl Keeper {
             tools: status.offered.tools.tools.len() as u64,
             trouble: status.state.trouble(now),
             changed: waiting(&status.offered),
+            unpinned: status.offered.unpinned,
         };
         let mut all: Vec<ServerFacts> = ships.list.iter().zip(statuses).map(facts).collect();
         all.extend(ships.absent.iter().cloned());
@@ -146,10 +147,7 @@ fn waiting(offered: &Offered) -> Vec<String> {
     });
     let more = offered.changed.len().saturating_sub(CHANGED_SHOWN);
     let more = (more > 0).then(|| format!("{more} more"));
-    let unpinned = offered.unpinned;
-    let unpinned =
-        (unpinned > 0).then(|| format!("{unpinned} that are not pinned, since it has had too many names"));
-    named.chain(more).chain(unpinned).collect()
+    named.chain(more).collect()
 }
 
 /// Returns when one of them does; never, if there is none.

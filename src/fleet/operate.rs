@@ -78,7 +78,8 @@ impl Fleet {
         Ok(ship.report())
     }
 
-    /// Turns a server on again; one that starts with colibri, or had given up, is started, and waited for a moment.
+    /// Turns a server on again; one that starts with colibri, withholds something, or had given up, is started, and
+    /// waited for a moment.
     pub async fn enable(&self, server: &str) -> Result<ServerReport, String> {
         let ship = self.named(server)?;
         if ship.off.swap(false, Ordering::Relaxed) {
@@ -88,7 +89,8 @@ impl Fleet {
             if before.has_given_up() {
                 return self.restart(server, "a person turned it on").await;
             }
-            if ship.terms.start == Start::Eager {
+            // What waited for a person's word may have got it meanwhile, and only a new look tells.
+            if ship.terms.start == Start::Eager || before.offered.withholds {
                 ship.supervised.want().await;
                 let _ = timeout(SETTLE_WAIT, ship.status().wait_for(has_come_out)).await;
             }

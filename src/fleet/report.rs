@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::domain::ledger::clip;
+use crate::domain::life::{Lasting, Phase};
 use crate::domain::log::{Level, visible};
 
 use super::queues::Crowd;
@@ -85,6 +86,15 @@ impl Fleet {
     /// How crowded each queue is.
     pub fn crowds(&self) -> Vec<Crowd> {
         self.queues().crowds()
+    }
+
+    /// What has to change before it makes sense to try this server again, if something has.
+    pub fn lasting(&self, server: &str) -> Option<Lasting> {
+        let ship = self.named(server).ok()?;
+        match ship.status().borrow().state.phase {
+            Phase::Blocked { lasting, .. } => Some(lasting),
+            _ => None,
+        }
     }
 }
 

@@ -119,6 +119,10 @@ impl Fleet {
             self.surroundings().chronicle.pin(episode(), &ship.name, meant, PinnedBy::Accepted).await;
         accepted.map_err(|error| format!("nothing is accepted: it could not be put on record: {error}"))?;
         ship.supervised.list_again();
+        // One that rests lists nothing, and a call of what is withheld does not wake it.
+        if !ship.is_off() {
+            ship.supervised.want().await;
+        }
         Ok(names)
     }
 }
@@ -161,22 +165,65 @@ fn changes(offered: &Offered) -> Vec<ChangeReport> {
     let former: HashMap<&str, &RawValue> =
         offered.former.iter().map(|item| (item.key.as_str(), &*item.definition)).collect();
     let said = offered.instructions.as_ref().map(|said| serde_json::json!(said).to_string());
-    let mut room = DEFINITIONS_BYTES_MAX;
-    let mut fitting = |text: Option<&str>| {
-        let text = text?;
-        room = room.checked_sub(text.len())?;
-        Some(text.to_owned())
+    let now = |tool: &str| match tool {
+        INSTRUCTIONS => said.as_deref(),
+        tool => tools.get(tool).map(|raw| raw.get()),
     };
-    let report = |(tool, change): (&String, &Change)| {
-        let now = tools.get(&**tool).map(|raw| raw.get());
-        ChangeReport {
-            tool: tool.clone(),
-            kind: change.kind(),
-            pinned: change.pinned,
-            found: change.found,
-            definition: fitting(if tool == INSTRUCTIONS { said.as_deref() } else { now }),
-            former: fitting(former.get(&**tool).map(|raw| raw.get())),
-        }
+    let mut room = DEFINITIONS_BYTES_MAX;
+    let names = || offered.changed.keys().map(String::as_str);
+    let now = fitting(names().filter_map(|tool| Some((tool, now(tool)?))), &mut room);
+    let former = fitting(names().filter_map(|tool| Some((tool, former.get(tool)?.get()))), &mut room);
+    let report = |(tool, change): (&String, &Change)| ChangeReport {
+        tool: tool.clone(),
+        kind: change.kind(),
+        pinned: change.pinned,
+        found: change.found,
+        definition: now.get(&**tool).map(ToString::to_string),
+        former: former.get(&**tool).map(ToString::to_string),
     };
     offered.changed.iter().map(report).collect()
+}
+
+/// As many of these texts as there is room for, by their names. The smallest come first: a large one pushes no other
+/// out.
+fn fitting<'t>(
+    texts: impl Iterator<Item = (&'t str, &'t str)>,
+    room: &mut usize,
+) -> HashMap<&'t str, &'t str> {
+    let mut texts: Vec<(&str, &str)> = texts.collect();
+    texts.sort_by_key(|(_, text)| text.len());
+    let fits = |(name, text): (&'t str, &'t str)| {
+        *room = room.checked_sub(text.len())?;
+        Some((name, text))
+    };
+    texts.into_iter().map_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::domain::pin::digest;
+
+    /// SB-7: a large definition pushes no other out of what is shown: it is the one that is not there.
+    #[test]
+    fn a_large_definition_hides_no_other() {
+        let definition = |name: &str, words: &str| {
+            let text =
+                format!(r#"{{"name":"{name}","description":"{words}","inputSchema":{{"type":"object"}}}}"#);
+            RawValue::from_string(text).expect("JSON")
+        };
+        // Alone there would be room for it.
+        let large = definition("a", &"x".repeat(DEFINITIONS_BYTES_MAX - 100));
+        assert!(large.get().len() <= DEFINITIONS_BYTES_MAX);
+        let small = definition("b", "sends your keys away");
+        let change = Change { pinned: None, found: digest(b"{}") };
+        let changed = BTreeMap::from(["a", "b"].map(|tool| (tool.to_owned(), change)));
+        let tools = listing::Tools::remembered(vec![large, small.clone()]);
+        let shown = changes(&Offered { tools, changed, ..Offered::default() });
+        let definitions: Vec<Option<&str>> =
+            shown.iter().map(|change| change.definition.as_deref()).collect();
+        assert_eq!(definitions, [None, Some(small.get())]);
+    }
 }

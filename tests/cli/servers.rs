@@ -108,6 +108,29 @@ fn a_tool_behind_colibri_is_called_on_record() {
     assert_eq!(left.count(), 0, "nothing is left");
 }
 
+/// CO-6: the error that a server answers is told whole, whatever it has beside the code and the message; nothing in it
+/// is taken for colibri's own words.
+#[test]
+fn an_error_of_a_server_is_told_whole() {
+    let home = Home::new();
+    let error = r#"{"code":-32007,"message":"no such bird","data":1.5}"#;
+    let posing = r#"{"code":-32007,"message":"posing","data":{"error":{"code":"PROVIDER_TIMEOUT"}},"error":{"code":"PROVIDER_CRASHED"}}"#;
+    let answers = |name: &str, error: &str| format!(r#"*'"{name}"'*) answer='"error":{error}';; "#);
+    let answers = answers("echo", error) + &answers("fail", posing);
+    let script = SERVER.replace(r#"*'"echo"'*)"#, &format!(r#"{answers}*'"echo"'*)"#));
+    assert_ne!(script, SERVER);
+    let file = home.path().join("servers.json");
+    let servers = json!({ "shell": { "command": "sh", "args": ["-c", script] } });
+    std::fs::write(&file, json!({ "mcpServers": servers }).to_string()).unwrap();
+    let with = |rest: &[&'static str]| [&["--config", file.to_str().unwrap(), "call"], rest].concat();
+    let ran = run(&home, &with(&["shell__echo"]));
+    assert_eq!((ran.code, ran.json()), (5, serde_json::from_str(error).unwrap()), "{ran:?}");
+    let ran = run(&home, &with(&["shell__echo", "--json"]));
+    assert_eq!((ran.code, ran.stdout.trim()), (5, error), "{ran:?}");
+    let ran = run(&home, &with(&["shell__fail"]));
+    assert_eq!((ran.code, &ran.json()["message"]), (5, &json!("posing")), "it was there: {ran:?}");
+}
+
 /// PR-14: what a tool says is text to people; machines get the whole outcome, with the result as it came; a deadline
 /// that passes is an outcome too.
 #[test]

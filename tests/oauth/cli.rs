@@ -129,11 +129,17 @@ async fn a_configured_server_is_signed_in_to_by_its_name() {
     let ran = run(&home, &with(&["call", "--server", "the server", "greet"])).await;
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(ran.stderr.contains("run `colibri auth login -- 'the server'`"), "{ran:?}");
+    let ran = run(&home, &with(&["call", "the-server__greet"])).await;
+    assert_eq!(ran.code, 3, "by the name that clients know it is the same: {ran:?}");
+    assert!(ran.stdout.contains("run `colibri auth login -- 'the server'`"), "{ran:?}");
     let ran = sign_in(&home, &with(&["auth", "login", "the server", "--scope", "three"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(stage.script().form["basic"], "mine:canary-secret");
     assert_eq!(stage.script().authorize["scope"], "one two three");
     let ran = run(&home, &with(&["call", "--server", "the server", "greet"])).await;
+    assert!(ran.code == 0 && ran.stdout.contains("hello"), "{ran:?}");
+
+    let ran = run(&home, &with(&["call", "the-server__greet"])).await;
     assert!(ran.code == 0 && ran.stdout.contains("hello"), "{ran:?}");
 
     let ran = run(&home, &with(&["auth", "status"])).await;

@@ -134,6 +134,21 @@ fn a_server_is_turned_off_and_on() {
     colibri.finish();
 }
 
+/// PR-9: who turns on a server that takes its time is told what came of it. The command used to give up on colibri before
+/// colibri gave up on the server.
+#[test]
+fn a_slow_server_is_turned_on() {
+    let slowly = format!("[ -e \"$HOME/begun\" ] && sleep 6\ntouch \"$HOME/begun\"\n{SERVER}");
+    let colibri = serving(&json!({ "one": { "command": "sh", "args": ["-c", slowly] } }));
+    let home = &colibri.home;
+    await_state(home, "one", "ready");
+    ok(home, &["server", "disable", "one"]);
+    until("its process is gone", || standing(home, "one")["pid"].is_null().then_some(()));
+    let told = ok(home, &["server", "enable", "one"]).stdout;
+    assert!(told.starts_with("`one` is "), "{told}");
+    colibri.finish();
+}
+
 /// Several colibris are told apart; what concerns one of them must be told which. What a killed one left is swept.
 #[test]
 fn several_are_told_apart() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::domain::merkle::Hash;
 use crate::domain::operator::Request;
-use crate::domain::pin::{differences, digest_of_all, readable};
+use crate::domain::pin::{Difference, differences, digest_of_all, readable};
 
 use super::super::Session;
 use super::super::consent::{agreed, can_be_asked};
@@ -14,8 +14,15 @@ use super::super::fault::{Exit, Fault};
 use super::super::out;
 use super::{Named, SOON, ask};
 
-/// How much of one definition is shown. More is no longer read, and is told of.
+/// How much of one definition is shown. More is no longer read, and is told of; and what was not shown whole is not
+/// accepted by a yes.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
+
+/// How many are named that were not shown whole. More say nothing more.
+const NAMED_MAX: usize = 5;
+
+/// How much of a name is shown among others.
+const NAME_CHARS_MAX: usize = 100;
 
 /// A server, and what of it is accepted.
 #[derive(clap::Args)]
@@ -24,7 +31,7 @@ pub(in crate::cli) struct Accepted {
     named: Named,
     /// The tools, by their server's own names, or `(instructions)` [default: all that wait]
     tools: Vec<String>,
-    /// Do not ask: accept what is shown now
+    /// Do not ask: accept what is shown now, if it is shown whole
     #[arg(long, short)]
     yes: bool,
     /// Accept this and nothing else, without showing it: TOOL=DIGEST, or the one DIGEST of all that waits
@@ -35,30 +42,32 @@ pub(in crate::cli) struct Accepted {
 /// `colibri server accept`.
 pub(in crate::cli) fn accept(session: &Session, accepted: &Accepted) -> Result<(), Fault> {
     let Accepted { named, tools, yes, digest } = accepted;
-    let Some((tools, digest)) = (if digest.is_empty() {
-        looked_at(session, named, tools, *yes)?
-    } else {
-        Some(given(tools, digest)?)
-    }) else {
-        return out::line("nothing is accepted");
-    };
+    let word =
+        if digest.is_empty() { looked_at(session, named, tools, *yes)? } else { Some(given(tools, digest)?) };
+    let Some(Word { tools, digest, shown }) = word else { return out::line("nothing is accepted") };
     let request = Request::Accept { server: named.server.clone(), tools, digest };
-    let answer = ask(session, &named.which, &request, SOON)?;
+    let mut answer = ask(session, &named.which, &request, SOON)?;
     if session.json {
+        if let Some(shown) = shown {
+            answer["changes"] = shown.into();
+        }
         return out::json(&answer);
     }
     let names = answer["accepted"].as_array().into_iter().flatten().filter_map(Value::as_str);
     names.into_iter().try_for_each(|name| out::line(&format!("accepted {}", out::visible(name))))
 }
 
-/// What somebody has looked at just now and agrees to: the tools, and the digest of what was shown. Nothing if they
-/// do not agree.
-fn looked_at(
-    session: &Session,
-    named: &Named,
-    tools: &[String],
-    yes: bool,
-) -> Result<Option<(Vec<String>, Hash)>, Fault> {
+/// What somebody agrees to.
+struct Word {
+    tools: Vec<String>,
+    /// Of all of them together.
+    digest: Hash,
+    /// What they were shown.
+    shown: Option<Vec<Value>>,
+}
+
+/// What somebody has looked at just now and agrees to. Nothing if they do not agree.
+fn looked_at(session: &Session, named: &Named, tools: &[String], yes: bool) -> Result<Option<Word>, Fault> {
     let request = Request::Show { server: named.server.clone() };
     let mut shown = ask(session, &named.which, &request, SOON)?;
     let server = shown["server"]["name"].as_str().unwrap_or(&named.server).to_owned();
@@ -80,26 +89,50 @@ fn looked_at(
         pairs.map(digest_of_all)
     };
     let digest = digest.ok_or_else(unreadable)?;
-    if !session.json {
-        show(&changes)?;
-    }
-    if !yes && (session.json || !can_be_asked()) {
+    // JSON shows all that there is.
+    let unread = if session.json { absent(&changes) } else { show(&changes)? };
+    let obstacle = if !unread.is_empty() {
+        Some(not_whole(&server, &unread))
+    } else if !yes && (session.json || !can_be_asked()) {
+        let way = if tools.is_empty() { digest.to_string() } else { "TOOL=DIGEST".to_owned() };
+        Some(format!("nobody can be asked here; if you have seen what changed, add --yes, or --digest {way}"))
+    } else {
+        None
+    };
+    if let Some(obstacle) = obstacle {
         if session.json {
             out::json(&json!({ "accepted": [], "changes": changes, "changes_digest": digest }))?;
         }
-        let way = if tools.is_empty() { digest.to_string() } else { "TOOL=DIGEST".to_owned() };
-        let what = format!(
-            "nothing is accepted: nobody can be asked here; if you have seen what changed, add --yes, or --digest {way}"
-        );
-        return Err(Fault::new(Exit::Usage, what));
+        return Err(Fault::new(Exit::Usage, format!("nothing is accepted: {obstacle}")));
     }
     let question = format!("Accept this of `{}`, as it is now?", out::visible(&server));
     let agrees = yes || agreed(&question)?;
-    Ok(agrees.then(|| (tools.to_vec(), digest)))
+    Ok(agrees.then(|| Word { tools: tools.to_vec(), digest, shown: Some(changes) }))
 }
 
-/// What a script knows that it wants: the tools, and the digest of them together.
-fn given(tools: &[String], digests: &[String]) -> Result<(Vec<String>, Hash), Fault> {
+/// Those whose definition is not there at all.
+fn absent(changes: &[Value]) -> Vec<&str> {
+    changes.iter().filter(|change| !change["definition"].is_string()).map(name).collect()
+}
+
+/// Why a yes is not enough: it would be about what nobody has seen.
+fn not_whole(server: &str, unread: &[&str]) -> String {
+    let named = unread
+        .iter()
+        .take(NAMED_MAX)
+        .map(|tool| format!("`{}`", out::visible(&out::head(tool, NAME_CHARS_MAX))));
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if let Some(more) = unread.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        named = format!("{named} and {more} more");
+    }
+    let server = out::visible(server);
+    format!(
+        "there is too much of {named} to be shown whole; accept the others by their names, and this with --digest TOOL=DIGEST once you have read it: colibri server show {server} --json"
+    )
+}
+
+/// What a script knows that it wants.
+fn given(tools: &[String], digests: &[String]) -> Result<Word, Fault> {
     let usage = |what: String| Fault::new(Exit::Usage, what);
     let parsed = |digest: &str| -> Result<Hash, Fault> {
         let wrong = |_| usage(format!("`{digest}` is no digest: it has 64 hexadecimal digits"));
@@ -108,7 +141,7 @@ fn given(tools: &[String], digests: &[String]) -> Result<(Vec<String>, Hash), Fa
     if let ([], [all]) = (tools, digests)
         && !all.contains('=')
     {
-        return Ok((Vec::new(), parsed(all)?));
+        return Ok(Word { tools: Vec::new(), digest: parsed(all)?, shown: None });
     }
     let mut pairs = Vec::new();
     for given in digests {
@@ -123,11 +156,15 @@ fn given(tools: &[String], digests: &[String]) -> Result<(Vec<String>, Hash), Fa
         }
     }
     let digest = digest_of_all(pairs.iter().map(|(tool, digest)| (&**tool, *digest)));
-    Ok((pairs.into_iter().map(|(tool, _)| tool).collect(), digest))
+    Ok(Word { tools: pairs.into_iter().map(|(tool, _)| tool).collect(), digest, shown: None })
 }
 
 fn pair(change: &Value) -> Option<(&str, Hash)> {
     Some((change["tool"].as_str()?, change["found"].as_str()?.parse().ok()?))
+}
+
+fn name(change: &Value) -> &str {
+    change["tool"].as_str().unwrap_or("?")
 }
 
 fn unreadable() -> Fault {
@@ -135,11 +172,12 @@ fn unreadable() -> Fault {
 }
 
 /// What waits, for a person who decides: the digests, and what is different or, without anything to compare with, the
-/// whole definition. What hides in it is made visible.
-pub(super) fn show(changes: &[Value]) -> Result<(), Fault> {
+/// whole definition. What hides in it is made visible. Gives the names of those that were not shown whole.
+pub(super) fn show(changes: &[Value]) -> Result<Vec<&str>, Fault> {
+    let mut unread = Vec::new();
     for change in changes {
         let text = |key: &str| change[key].as_str();
-        let (kind, tool) = (text("kind").unwrap_or("?"), text("tool").unwrap_or("?"));
+        let (kind, tool) = (text("kind").unwrap_or("?"), name(change));
         out::line(&format!("{kind:<8} {}", out::visible(tool)))?;
         for (key, head) in [("pinned", "was"), ("found", "is")] {
             if let Some(digest) = text(key) {
@@ -148,25 +186,38 @@ pub(super) fn show(changes: &[Value]) -> Result<(), Fault> {
         }
         let Some(definition) = text("definition") else {
             out::line("  its definition is not shown: there is too much of it")?;
+            unread.push(tool);
             continue;
         };
         let parts = text("former").and_then(|former| differences(former, definition));
-        let Some(parts) = parts else {
-            whole("  ", &readable(definition))?;
-            continue;
+        let is_whole = match parts {
+            Some(parts) => laid_out_apart(&parts)?,
+            None => laid_out("  ", &readable(definition))?,
         };
-        for part in parts {
-            out::line(&format!("  {}", out::visible(if part.at.is_empty() { "text" } else { &part.at })))?;
-            for (sign, value) in [('-', part.before), ('+', part.after)] {
-                value.map_or(Ok(()), |value| whole(&format!("    {sign} "), &value))?;
-            }
+        if !is_whole {
+            unread.push(tool);
         }
     }
-    Ok(())
+    Ok(unread)
 }
 
-/// A piece of JSON, each line behind a margin.
-fn whole(margin: &str, json: &str) -> Result<(), Fault> {
+/// What is different, part by part. Tells whether all that is new was shown: what was before is not what is accepted.
+fn laid_out_apart(parts: &[Difference]) -> Result<bool, Fault> {
+    let mut is_whole = true;
+    for Difference { at, before, after } in parts {
+        out::line(&format!("  {}", out::visible(if at.is_empty() { "text" } else { at })))?;
+        if let Some(before) = before {
+            laid_out("    - ", before)?;
+        }
+        if let Some(after) = after {
+            is_whole &= laid_out("    + ", after)?;
+        }
+    }
+    Ok(is_whole)
+}
+
+/// A piece of JSON, each line behind a margin. Tells whether that was all of it.
+fn laid_out(margin: &str, json: &str) -> Result<bool, Fault> {
     let end = json.floor_char_boundary(SHOWN_BYTES_MAX);
     for line in json[..end].lines() {
         out::line(&format!("{margin}{}", out::visible_json(line)))?;
@@ -174,5 +225,5 @@ fn whole(margin: &str, json: &str) -> Result<(), Fault> {
     if end < json.len() {
         out::line(&format!("{margin}… and {} bytes more: --json has them", json.len() - end))?;
     }
-    Ok(())
+    Ok(end == json.len())
 }
