@@ -157,14 +157,16 @@ async fn a_killed_worker_takes_one_call_with_it() {
     colibri.finish();
 }
 
-/// What a server does with a call, by its argument `do`.
+/// What a server does with a call, by its argument `do`; its tool `silent` says nothing.
 fn misbehave(call: &Call) -> Vec<Step> {
     let asked: Value = serde_json::from_slice(&call.raw).unwrap();
+    if asked["params"]["name"] == "silent" {
+        return vec![Step::Hold];
+    }
     let status = |head: &str, body: &str| vec![Step::Send(response(head, body))];
     let json = "200 OK\ncontent-type: application/json";
     match asked["params"]["arguments"]["do"].as_str().unwrap_or_default() {
         "garbage" => status(json, "<html>"),
-        "never" => vec![Step::Hold],
         "huge" => status(json, &answer(call.id, &format!("[\"{}\"]", "x".repeat(5 << 20)))),
         "reset" => vec![Step::Reset],
         "status" => status("500 Internal Server Error", "oh"),
@@ -182,16 +184,30 @@ fn misbehave(call: &Call) -> Vec<Step> {
 /// after each failure the server goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_is_told_the_same_with_and_without_a_worker() {
-    let server = Carrier::Json.serve(misbehave).await;
-    let few = json!({ "timeout": 1500, "pool": { "size": 1 } });
+    let others = Carrier::Json.script(misbehave);
+    let server = Server::start(move |heard| {
+        if heard.asks() != "tools/list" {
+            return others(heard);
+        }
+        let tools = ["t", "silent"].map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+        let id = heard.envelope().id.as_u64().unwrap();
+        vec![Step::Send(Carrier::Json.whole(&answer(id, &json!({ "tools": tools }).to_string())))]
+    })
+    .await;
+    // Only who waits in vain has little time. A worker that was called well is there for the next call.
+    let few = json!({ "tools": { "silent": { "timeout": 1500 } }, "pool": { "size": 1, "maxUses": 2 } });
     let mut shared = entry(&server.url(), &few);
     shared["isolation"] = json!("shared");
     let mut colibri = serving(&json!({ "inside": shared, "worker": entry(&server.url(), &few) }));
     let mut id = 0;
-    for fault in ["garbage", "never", "huge", "reset", "status", "refuse", "redirect", "error", "nothing"] {
+    let faults = [
+        "garbage", "huge", "reset", "status", "refuse", "redirect", "error", "nothing", "silence", "nothing",
+    ];
+    for fault in faults {
+        let tool = if fault == "silence" { "silent" } else { "t" };
         let [inside, worker] = ["inside", "worker"].map(|name| {
             id += 1;
-            let told = call(&mut colibri, id, &format!("{name}__t"), &json!({ "do": fault }));
+            let told = call(&mut colibri, id, &format!("{name}__{tool}"), &json!({ "do": fault }));
             assert!(told["error"].is_object() || told["result"].is_object(), "{told}");
             let is_good = told["result"]["isError"].is_null() && told["error"].is_null();
             assert_eq!(is_good, fault == "nothing", "{fault}: {told}");

@@ -2,15 +2,15 @@
 //!
 //! The binary has no tool that prints, so the child is this very test program, which serves one.
 
-use std::io::Write;
-use std::process::Command;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use colibri::app::Server;
 use colibri::tools::{ToolConfig, ToolError};
 use serde_json::{Value, json};
 
 use super::child::{Colibri, Home, call};
-use super::endings::pipe;
 
 /// Set in the child: the same test program, as a server.
 const AS_THE_CHILD: &str = "STORY_AS_THE_CHILD";
@@ -38,17 +38,32 @@ fn what_a_tool_prints_never_reaches_the_client() {
             call(id, ["chatty", "panicky", "server_ping", "noisy_child", "panicky"][id as usize - 1])
         }),
     );
-    let output = pipe(&mut child, (input.join("\n") + "\n").as_bytes());
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let (_, frames) = stdout.split_once(&format!("{FROM_HERE}\n")).expect("the harness printed its header");
-    let answers: Vec<Value> = frames.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let (frames, stderr) = talk(&mut child, &home, &input);
+    let answers: Vec<Value> = frames.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
     let mut told: Vec<String> = answers.iter().map(super::child::brief).collect();
     told.sort();
     assert_eq!(told, ["0 ok", "1 ok", "2 HANDLER_ERROR", "3 ok", "4 ok", "5 HANDLER_ERROR"], "{stderr}");
     for printed in ["a word on stdout", "a last word on stdout", "a child's word"] {
-        assert!(stderr.contains(printed) && !frames.contains(printed), "{printed}: {stderr}");
+        assert!(stderr.contains(printed), "{printed}: {stderr}");
+        assert!(!frames.iter().any(|frame| frame.contains(printed)), "{printed}: {frames:?}");
     }
+}
+
+/// Every line that the child writes as a server, and its stderr. The input ends when there was a line for each of its
+/// own: calls that are still under way at its end have but a moment.
+fn talk(child: &mut Command, home: &Home, input: &[String]) -> (Vec<String>, String) {
+    let log = home.path().join("stderr");
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+    let mut child = child.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all((input.join("\n") + "\n").as_bytes()).unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.expect("UTF-8"));
+    let mut frames = lines.skip_while(|line| !line.ends_with(FROM_HERE)).skip(1);
+    let mut told: Vec<String> = frames.by_ref().take(input.len()).collect();
+    drop(stdin);
+    told.extend(frames);
+    child.wait().unwrap();
+    (told, std::fs::read_to_string(log).unwrap())
 }
 
 /// The child of the story above.

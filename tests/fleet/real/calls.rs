@@ -1,5 +1,6 @@
 //! Queues, deadlines and what is taken back, with real processes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -70,25 +71,27 @@ fn a_queue_of_one() {
 fn first_come_first_served() {
     let entry = json!({ "queue": "one" });
     let mut stage =
-        Stage::start(&[("s", "slow a b c d e", entry)], &json!({ "queues": { "one": { "concurrent": 1 } } }));
+        Stage::start(&[("s", "hang a b c d e", entry)], &json!({ "queues": { "one": { "concurrent": 1 } } }));
     stage.await_state("s", "ready");
-    stage.send_call("s__slow", &json!({ "s": 1 }));
+    let runs = stage.send_call("s__hang", &json!({}));
     until("one runs", || (crowd(&stage, "one") == (1, 0)).then_some(()));
-    for tool in ["a", "b", "c", "d", "e"] {
-        stage.send_call(&format!("s__{tool}"), &json!({}));
-    }
-    let mut answered = 0;
-    while answered < 6 {
-        answered += usize::from(stage.colibri.answer()["id"].is_u64());
+    let mut unanswered: BTreeSet<u64> =
+        ["a", "b", "c", "d", "e"].map(|tool| stage.send_call(&format!("s__{tool}"), &json!({}))).into();
+    until("all others wait", || (crowd(&stage, "one") == (1, 5)).then_some(()));
+    stage.cancel(runs);
+    while !unanswered.is_empty() {
+        let answer = stage.colibri.answer();
+        unanswered.retain(|id| answer["id"] != *id);
     }
     let heard = stage.heard("s");
     let order: Vec<&str> = heard.iter().filter_map(|line| line.strip_prefix("tools/call ")).collect();
-    assert_eq!(order, ["slow", "a", "b", "c", "d", "e"]);
+    assert_eq!(order, ["hang", "a", "b", "c", "d", "e"]);
     stage.colibri.finish();
 }
 
-/// PR-11: a process is told that a call is taken back, and by whom: its client, its deadline, colibri's end; once each,
-/// though the client says it twice.
+/// PR-11, PR-15: a process is told that a call is taken back, and by whom: its client, or its deadline; once each, though the
+/// client says it twice. When colibri ends, so does the process: whether it has the time to write down that it was told so
+/// is its own affair, and a server in memory shows it.
 #[test]
 fn what_is_taken_back_reaches_the_process() {
     let servers = [("s", "hang a", json!({})), ("t", "hang", json!({ "timeout": 1500 }))];
@@ -106,13 +109,15 @@ fn what_is_taken_back_reaches_the_process() {
     assert_eq!(text(&stage.call("s__a", &json!({}))), "a");
     stage.send_call("s__hang", &json!({}));
     until("another is under way", || (stage.count("s", "tools/call") == 3).then_some(()));
+    let process = stage.await_state("s", "ready")["pid"].clone();
     stage.colibri.signal(Signal::TERM);
     stage.colibri.rest();
     assert_eq!(stage.colibri.exit_code(), 0, "{}", stage.colibri.log());
+    until("its process is gone", || (!Path::new(&format!("/proc/{process}")).exists()).then_some(()));
     let heard = stage.heard("s");
     let reasons: Vec<&str> =
         heard.iter().filter_map(|line| line.strip_prefix("notifications/cancelled ")).collect();
-    assert_eq!(reasons, ["client", "shutdown"], "{heard:?}");
+    assert!(matches!(reasons[..], ["client"] | ["client", "shutdown"]), "{heard:?}");
 }
 
 /// SB-5: progress gives a call new time, again and again, up to `maxTotalTimeout`.

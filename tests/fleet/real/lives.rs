@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::stage::{Stage, text, told};
 use crate::cli::run;
 use crate::fleet::canary::{Web, call, state};
-use crate::fleet::children::started;
+use crate::fleet::children::{processes, started};
 use crate::support::until;
 
 /// PR-9: a server that stayed up as long as `restart.stable` says is started again as if for the first time, however often
@@ -101,21 +101,26 @@ fn how_long_it_was_down_is_told() {
     stage.colibri.finish();
 }
 
-/// PR-9: the words that a process says when it ends reach nobody: started again by hand three times, it has run four times,
-/// and nothing else was started or listed for them.
+/// PR-9: the words that a process says when it ends reach nobody: started again by hand until three have said theirs, it has
+/// run once more than that, and nothing else was started or listed for them.
 #[test]
 fn last_words_of_an_old_process_change_nothing() {
     let mut stage = Stage::start(&[("s", "a", json!({}))], &json!({}));
     stage.await_state("s", "ready");
-    for _ in 0..3 {
+    let mut restarts = 0;
+    // A process that takes too long to end is ended before its last words.
+    until("three have said their last words", || {
         let ran = run(&stage.colibri.home, &["server", "restart", "s"]);
         assert_eq!(ran.code, 0, "{ran:?}");
-    }
+        restarts += 1;
+        (stage.count("s", "end") >= 3).then_some(())
+    });
     assert_eq!(text(&stage.call("s__a", &json!({}))), "a");
     let standing = stage.standing("s");
-    assert_eq!((&standing["restarts"], &standing["starts"]), (&json!(3), &json!(4)), "{standing}");
-    assert_eq!((stage.starts("s").len(), stage.count("s", "end")), (4, 3));
-    assert_eq!(stage.count("s", "tools/list"), 4, "{:?}", stage.heard("s"));
+    let told = (&standing["restarts"], &standing["starts"]);
+    assert_eq!(told, (&json!(restarts), &json!(restarts + 1)), "{standing}");
+    let heard = (stage.starts("s").len(), stage.count("s", "tools/list"));
+    assert_eq!(heard, (restarts + 1, restarts + 1), "{:?}", stage.heard("s"));
     stage.colibri.finish();
 }
 
@@ -123,21 +128,22 @@ fn last_words_of_an_old_process_change_nothing() {
 /// call starts it; a call that takes longer than that keeps it, and so does a client the one that starts with colibri.
 #[test]
 fn an_unused_process_rests() {
-    let lazy = json!({ "start": "onUse", "idleClose": 300 });
-    let servers = [("lazy", "a slow", lazy), ("eager", "b", json!({ "idleClose": 300 }))];
+    // In the command lines of its processes, and in no other's.
+    let lazy = &format!("lazy-{}", std::process::id());
+    let (entry, tool) =
+        (json!({ "start": "onUse", "idleClose": 300 }), |tool: &str| format!("{lazy}__{tool}"));
+    let servers = [(lazy.as_str(), "a slow", entry), ("eager", "b", json!({ "idleClose": 300 }))];
     let mut stage = Stage::start(&servers, &json!({}));
     stage.await_state("eager", "ready");
-    assert_eq!(
-        (stage.await_state("lazy", "idle")["pid"].clone(), stage.starts("lazy").len()),
-        (Value::Null, 0)
-    );
-    assert_eq!(text(&stage.call("lazy__slow", &json!({ "s": 1 }))), "slow");
-    assert_eq!(stage.starts("lazy").len(), 1, "the call kept it");
-    stage.await_state("lazy", "idle");
-    until("its process has ended", || (stage.count("lazy", "end") == 1).then_some(()));
-    assert!(stage.listed().contains(&"lazy__a".to_owned()), "what it offers is still known");
-    assert_eq!(text(&stage.call("lazy__a", &json!({}))), "a");
-    assert_eq!((stage.starts("lazy").len(), stage.starts("eager").len()), (2, 1));
+    let rests = stage.await_state(lazy, "idle");
+    assert_eq!((&rests["pid"], stage.starts(lazy).len(), processes(lazy).len()), (&Value::Null, 0, 0));
+    assert_eq!(text(&stage.call(&tool("slow"), &json!({ "s": 1 }))), "slow");
+    assert_eq!(stage.starts(lazy).len(), 1, "the call kept it");
+    stage.await_state(lazy, "idle");
+    until("its process has ended", || processes(lazy).is_empty().then_some(()));
+    assert!(stage.listed().contains(&tool("a")), "what it offers is still known");
+    assert_eq!(text(&stage.call(&tool("a"), &json!({}))), "a");
+    assert_eq!((stage.starts(lazy).len(), stage.starts("eager").len()), (2, 1));
     assert_eq!(stage.standing("eager")["state"], "ready", "a client is there");
     stage.colibri.finish();
 }
@@ -154,9 +160,13 @@ fn a_process_that_says_nothing_is_given_up() {
     stage.await_state("well", "ready");
     assert_eq!(text(&stage.call("well__b", &json!({}))), "b");
     until("it is tried again", || (stage.starts("mute").len() >= 2).then_some(()));
-    // Each attempt may ask twice: nobody knows yet of which family it is.
-    let (first, next) = (stage.starts("mute")[0], stage.starts("well")[0]);
-    assert!(next >= first + 1500, "{first} {next}");
+    let changed = |server: &str, key: &str| {
+        let changes = stage.events(server, "provider.state.changed");
+        let first = changes.iter().find(|event| event["payload"][key] == "connecting");
+        first.and_then(|event| event["sequence"].as_u64()).unwrap_or_else(|| panic!("{server}: {changes:?}"))
+    };
+    let (is_over, begins) = (changed("mute", "from"), changed("well", "to"));
+    assert!(is_over < begins, "one after the other: {is_over} {begins}");
     stage.unset("mute", "mute");
     stage.await_state("mute", "ready");
     assert_eq!(text(&stage.call("mute__a", &json!({}))), "a");

@@ -11,13 +11,15 @@ use crate::hostile::child::{Colibri, Home};
 use crate::support::until;
 
 /// Its first argument is its name, and its files begin with it. Before it starts it looks for `down` (then it ends), `mute`
-/// (then it says nothing) and `modern` (then it is of the newer family); while it runs, for `deaf` (no answer to pings and
-/// lists), `refuses` (no pings) and `slow` (pings take their time). What it offers is in `offers`, two on a page, and what it
-/// hears it writes to `heard`. A tool does what its name says, and any other answers with its own name.
+/// (then it says nothing) and `modern` (then it is of the newer family); while it runs, for `refuses` (no pings) and `slow`
+/// (pings take their time). What it offers is in `offers`, two on a page, and what it hears it writes to `heard`. A tool does
+/// what its name says, and any other answers with its own name. After `deafen` this process, and not the one that follows
+/// it, answers neither pings nor lists.
 const SERVER: &str = r#"
 import json, os, sys, threading, time
 
 home, name, lock, me = os.environ["HOME"], sys.argv[1], threading.Lock(), os.urandom(8).hex()
+deaf_to = set()
 
 def path(word):
     return os.path.join(home, name + "." + word)
@@ -73,6 +75,8 @@ def call(ident, params):
         return later(ident, given["s"], text("slow"))
     if tool == "steps":
         return steps(ident, params["_meta"]["progressToken"], given["n"], given["s"])
+    if tool == "deafen":
+        deaf_to.update(["ping", "tools/list"])
     if tool == "change":
         with open(path("offers"), "w") as file:
             file.write(" ".join(given["tools"]))
@@ -102,7 +106,7 @@ for line in sys.stdin:
     request = json.loads(line)
     method, params, ident = request.get("method", ""), request.get("params", {}), request.get("id")
     note((method + " " + params.get("reason", params.get("name", ""))).strip())
-    if ident is None or (has("deaf") and method in ("ping", "tools/list")):
+    if ident is None or method in deaf_to:
         continue
     if method == "tools/call":
         call(ident, params)
