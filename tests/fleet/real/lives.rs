@@ -137,13 +137,16 @@ fn an_unused_process_rests() {
     stage.await_state("eager", "ready");
     let rests = stage.await_state(lazy, "idle");
     assert_eq!((&rests["pid"], stage.starts(lazy).len(), processes(lazy).len()), (&Value::Null, 0, 0));
-    assert_eq!(text(&stage.call(&tool("slow"), &json!({ "s": 1 }))), "slow");
-    assert_eq!(stage.starts(lazy).len(), 1, "the call kept it");
+    // Who calls a server that nobody knows yet has it started, but holds it only when the call itself begins: on a busy
+    // machine it may have been closed by then, and is started once more.
+    assert_eq!(text(&stage.call(&tool("a"), &json!({}))), "a");
     stage.await_state(lazy, "idle");
     until("its process has ended", || processes(lazy).is_empty().then_some(()));
     assert!(stage.listed().contains(&tool("a")), "what it offers is still known");
-    assert_eq!(text(&stage.call(&tool("a"), &json!({}))), "a");
-    assert_eq!((stage.starts(lazy).len(), stage.starts("eager").len()), (2, 1));
+    let before = stage.starts(lazy).len();
+    assert_eq!(text(&stage.call(&tool("slow"), &json!({ "s": 1 }))), "slow");
+    assert_eq!(stage.starts(lazy).len(), before + 1, "the call started it, and kept it");
+    assert_eq!(stage.starts("eager").len(), 1);
     assert_eq!(stage.standing("eager")["state"], "ready", "a client is there");
     stage.colibri.finish();
 }
