@@ -329,7 +329,7 @@ pub enum SandboxLevel {
     /// Process, environment and resource limits always; files and network as asked for.
     #[default]
     Standard,
-    /// Every layer, no network, a private directory.
+    /// Every layer, no network unless `network` says so, a private directory.
     Strict,
     /// None; put on record.
     Off,
