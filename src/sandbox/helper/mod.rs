@@ -322,3 +322,25 @@ fn map_user(uid: u32, gid: u32) -> io::Result<()> {
     std::fs::write(own.join("uid_map"), format!("{uid} {uid} 1"))?;
     std::fs::write(own.join("gid_map"), format!("{gid} {gid} 1"))
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// PR-9: a process that cannot be made now may be made later, and then no layer is missing either.
+    #[test]
+    fn a_busy_machine_refuses_for_now() {
+        let is_passing = |refusal: Refusal| match refusal.end() {
+            End::NotStarted { is_passing, .. } => Some(is_passing),
+            _ => None,
+        };
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::NFILE] {
+            assert_eq!(is_passing(errno.into()), Some(true), "{errno}");
+            assert_eq!(is_passing(Refusal::of_layer(Layer::Namespace, errno.into())), Some(true), "{errno}");
+        }
+        assert_eq!(is_passing(Errno::NOENT.into()), Some(false));
+        assert_eq!(is_passing(Refusal::of_layer(Layer::Namespace, Errno::PERM.into())), None);
+    }
+}
