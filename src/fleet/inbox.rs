@@ -2,7 +2,7 @@
 //!
 //! Owns: what waits for which answer, and what is done with what nobody waits for. Works in the task of
 //! the link that reads, so that an answer wakes its caller and nobody else. A link holds an [`Inbox`] and
-//! does not see who is behind it: a connection's [`Desk`], or in a worker the pipe that leads to one.
+//! does not see who is behind it: a connection's `Desk`, or in a worker the pipe that leads to one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
