@@ -89,6 +89,7 @@ pub struct Effort {
     levels: Vec<Level>,
     /// Of the level that asks for most.
     most: Level,
+    is_light: bool,
 }
 
 /// What one place of a value at some depth costs at most.
@@ -127,7 +128,13 @@ impl Effort {
         if levels[0].steps > STEPS_MAX {
             return Err(Excess::Steps);
         }
-        Ok(Self { levels, most })
+        let is_light = left_over().next().is_none() && !graph.has_long_patterns;
+        Ok(Self { levels, most, is_light })
+    }
+
+    /// Whether it is compiled in no time, and not far into itself.
+    pub fn is_light(&self) -> bool {
+        self.is_light
     }
 
     /// Whether any value of so many bytes is checked in no time, with all that is wrong with it.

@@ -41,6 +41,9 @@ const NAME_BYTES_MAX: usize = 1024;
 /// What all pages of one list weigh together. Far more than any model can read.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
 
+/// A page that is read at one go, where it came in.
+const HERE_BYTES_MAX: usize = 64 << 10;
+
 /// The longest URI or template of a resource that is listed, as for colibri's own.
 pub const URI_BYTES_MAX: usize = 16_384;
 
@@ -269,12 +272,17 @@ async fn pages<T: Send + 'static>(
         if bytes > LIST_BYTES_MAX {
             return Err(broken(format!("more than {LIST_BYTES_MAX} bytes")));
         }
-        // Thousands of definitions take their time, and a hostile one takes more; nobody else waits for it.
         let (room, gone) = (TOOLS_MAX - all.entries.len(), CancellationToken::new());
-        let _gone = gone.clone().drop_guard();
-        let read = aside(move || read_page(&page, member, room, judge, &gone));
-        let read = timeout_at(until, read).await.map_err(|_| Cause::TimedOut(left))?;
-        let page = read.unwrap_or_else(|panicked| Err(panicked.message)).map_err(broken)?;
+        let read = if page.len() <= HERE_BYTES_MAX {
+            read_page(&page, member, room, judge, &gone)
+        } else {
+            // Thousands of definitions take their time, and nobody else waits for it.
+            let _gone = gone.clone().drop_guard();
+            let read = aside(move || read_page(&page, member, room, judge, &gone));
+            let read = timeout_at(until, read).await.map_err(|_| Cause::TimedOut(left))?;
+            read.unwrap_or_else(|panicked| Err(panicked.message))
+        };
+        let page = read.map_err(broken)?;
         all.entries.extend(page.entries);
         // The list is stale as soon as one of its pages is.
         all.fresh_ms = all.fresh_ms.into_iter().chain(page.fresh_ms).min();
@@ -319,6 +327,21 @@ fn read_page<T>(
     Ok(Page { entries, fresh_ms, next: next.filter(|cursor| !cursor.is_empty()) })
 }
 
+/// Whether arguments could be held against a schema. One that is built to cost is not compiled at all, and one that
+/// takes its time only when its tool is called.
+fn compiles(schema: &serde_json::Value) -> Result<(), String> {
+    let effort = Effort::of(schema).map_err(|excess| excess.to_string())?;
+    if !effort.is_light() {
+        return Ok(());
+    }
+    let compiled = contain_now(|| jsonschema::draft202012::new(schema).map(drop));
+    match compiled.map_err(|panicked| panicked.message)? {
+        // It refers to another document, which is never fetched: its server checks the arguments.
+        Err(error) if !matches!(error.kind(), ValidationErrorKind::Referencing(_)) => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
 /// Enough of a definition to recognise it.
 fn shown(definition: &RawValue) -> String {
     definition.get().chars().take(80).collect()
@@ -345,15 +368,7 @@ fn usable(definition: &RawValue, has_mirrors: bool) -> Result<(String, Vec<Mirro
     if input_schema.get("type").is_none_or(|kind| kind != "object") {
         return Err(format!("{name}: its input schema is not an object's"));
     }
-    // One that is built to cost is not compiled at all.
-    Effort::of(&input_schema).map_err(|excess| format!("{name}: its input schema: {excess}"))?;
-    let compiled = contain_now(|| jsonschema::draft202012::new(&input_schema).map(drop));
-    match compiled.map_err(|panicked| format!("{name}: its input schema: {}", panicked.message))? {
-        Ok(()) => {}
-        // It refers to another document, which is never fetched: its server checks the arguments.
-        Err(error) if matches!(error.kind(), ValidationErrorKind::Referencing(_)) => {}
-        Err(error) => return Err(format!("{name}: its input schema: {error}")),
-    }
+    compiles(&input_schema).map_err(|reason| format!("{name}: its input schema: {reason}"))?;
     let mirrors = if has_mirrors { mirrors(&input_schema) } else { Ok(Vec::new()) };
     mirrors.map(|mirrors| (name.clone(), mirrors)).map_err(|reason| format!("{name}: {reason}"))
 }

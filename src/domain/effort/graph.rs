@@ -18,12 +18,18 @@ const KNOWN_WEIGHT: u64 = 256;
 /// Documents in which it is looked for where references lead, all of them together.
 const LOOKS_MAX: usize = 100_000;
 
+/// Regular expressions that are compiled in no time.
+const PATTERN_BYTES_LIGHT: usize = 2 << 10;
+const CLASSES_LIGHT: usize = 32;
+
 /// Parts with an address of their own; every other is looked for in each of them.
 const IDS_MAX: usize = 500;
 
 /// All parts of a schema; the first is the whole.
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
+    /// Whether its regular expressions take their time to compile.
+    pub(super) has_long_patterns: bool,
 }
 
 /// One part.
@@ -77,7 +83,8 @@ impl Graph {
         for (at, weight) in extra {
             nodes[at].weight = nodes[at].weight.saturating_add(weight);
         }
-        Ok(Self { nodes })
+        let has_long_patterns = reader.pattern_bytes > PATTERN_BYTES_LIGHT || reader.classes > CLASSES_LIGHT;
+        Ok(Self { nodes, has_long_patterns })
     }
 
     /// The parts in an order in which each comes behind those that it asks about the same value.

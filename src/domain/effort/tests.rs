@@ -77,6 +77,10 @@ fn schemas_that_people_write() {
         (0..500).map(|at| (format!("key{at}"), json!({ "type": "string", "pattern": "^[a-z]+$" }))).collect();
     let wide = Effort::of(&json!({ "type": "object", "properties": properties })).expect("usable");
     assert!(wide.is_cheap(200));
+    let light = |schema: Value| Effort::of(&schema).expect("usable").is_light();
+    assert!(light(json!({ "properties": { "day": { "pattern": r"^\d{4}-\d{2}-\d{2}$" } } })));
+    assert!(!light(json!({ "properties": { "day": { "pattern": r"\d".repeat(100) } } })));
+    assert!(!light(json!({ "$ref": "#/$defs/a", "unevaluatedProperties": false, "$defs": { "a": {} } })));
     let tree = json!({ "properties": { "children": { "type": "array", "items": { "$ref": "#" } } } });
     let tree = Effort::of(&tree).expect("usable");
     assert_eq!(tree.thorough(&nested(DEPTH_MAX)), Thorough::Words);
