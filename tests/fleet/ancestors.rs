@@ -251,10 +251,11 @@ async fn who_ran_out_of_time_leaves_at_once() {
     assert_eq!(begun.elapsed(), secs(40), "its own deadline, from its own arrival");
 }
 
-/// The process group of a process that is still there.
+/// The process group of a process that is still there. One that is being taken away has none, -1.
 fn group(process: &Path) -> Option<String> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(2).map(str::to_owned)
+    let group = stat.rsplit_once(')')?.1.split_whitespace().nth(2)?;
+    (group != "-1").then(|| group.to_owned())
 }
 
 /// 15; SB-6: a child that is there and never lists its tools is ended with every attempt: there is never more than one.

@@ -206,7 +206,9 @@ fn changes(stage: &Stage) {
     let first = stage.having("SECRET=first-one");
     stage.write(Some(stage.b("2", &json!({ "env": { "SECRET": "first-one" } }))), By::File);
     let second = stage.another(&first);
-    assert!(!processes(&format!("{}-2", stage.mark)).is_empty());
+    // A process is known a moment before it runs its program.
+    let words = format!("{}-2", stage.mark);
+    until("it runs with other arguments", || (!processes(&words).is_empty()).then_some(()));
     stage.write(Some(stage.b("2", &json!({ "env": { "SECRET": "second-one" } }))), By::Hangup);
     // A changed secret is a change.
     stage.another(&second);
