@@ -14,6 +14,7 @@ mod news;
 mod offers;
 mod operate;
 mod overhead;
+mod own_files;
 mod pins;
 mod probes;
 mod promises;

@@ -88,20 +88,19 @@ pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Pol
 }
 
 /// colibri's own files: the data folder whole, the database and what lies beside it, the sockets by which it takes
-/// commands, and every configuration file, by its folder where the folder is colibri's own.
+/// commands, and every configuration file, by its folder where the folder is colibri's own. What is not there cannot be
+/// covered: a store is opened first, and its files stay the same ones.
 pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     let config = &loaded.config;
     let mut places = vec![config.data_dir.clone()];
     for folder in folders(config) {
-        // What is not there cannot be covered, and another colibri may make it while a server runs.
-        let _ = DirBuilder::new().mode(0o700).create(&folder);
+        // Another colibri may make it while a server runs.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         places.push(folder);
     }
-    let folder = config.database.parent().unwrap_or(Path::new("."));
-    let name = config.database.file_name().unwrap_or_default().as_encoded_bytes();
-    let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let beside = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
-    places.extend(beside.map(|entry| entry.path()));
+    places.extend(named_like(&config.database));
+    // SQLite follows a link, and keeps its own files where that leads.
+    places.extend(std::fs::canonicalize(&config.database).iter().flat_map(|target| named_like(target)));
     for looked in &loaded.files {
         let own =
             looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
@@ -113,6 +112,15 @@ pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
     }
     // A relative database is relative to here.
     places.iter().filter_map(|place| std::path::absolute(place).ok()).map(PathBuf::into_os_string).collect()
+}
+
+/// A database, and what lies beside it under its name and more.
+fn named_like(database: &Path) -> Vec<PathBuf> {
+    let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = database.file_name().unwrap_or_default().as_encoded_bytes();
+    let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
+    named.map(|entry| entry.path()).collect()
 }
 
 fn resolve(path: &str, places: Places<'_>) -> Result<OsString, String> {

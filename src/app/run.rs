@@ -65,11 +65,12 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     // What a server says may be in any line, so none is written without a look.
     let masking = Arc::clone(&masks);
     let logger = &logger.through(move |line| masking.text(line));
-    let (store, closing) = Store::open(store_options(config, logger))?;
-    // Before any server runs: what is out of their reach has to be there.
-    let socket = operator::open(config, logger).await;
     // Before anything takes time: nobody who sends one means that colibri should end.
     let hangups = signal(SignalKind::hangup()).ok();
+    let (store, closing) = Store::open(store_options(config, logger))?;
+    // Before any server runs: what is out of their reach has to be there.
+    let opened = ready(&store, config.startup_timeout).await;
+    let socket = operator::open(config, logger).await;
     let behind = (loaded.clone(), store.clone(), logger.clone());
     let (hand_over, mut handed) = oneshot::channel();
     let hiding = Arc::clone(&masks);
@@ -80,9 +81,9 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
             Some(fleet)
         })
         .build();
-    let outcome = match server.start().await {
-        Ok(()) => ready(&store, config.startup_timeout).await,
-        Err(error) => Err(error.into()),
+    let outcome = match opened {
+        Ok(()) => server.start().await.map_err(RunError::from),
+        Err(error) => Err(error),
     };
     let (ask, asked) = mpsc::channel(reload::REQUESTS_MAX);
     let (publish, current) = watch::channel(Arc::new(loaded.clone()));

@@ -57,6 +57,16 @@ pub enum StoreError {
         /// The file system's type.
         kind: String,
     },
+    /// A file that SQLite would write from into the database, which colibri never leaves.
+    #[error(
+        "{} is there, and colibri makes none: SQLite would write it into the ledger; if another program was interrupted \
+         while it changed the database, let that program finish, else remove the file",
+        path.display()
+    )]
+    ForeignJournal {
+        /// The file.
+        path: PathBuf,
+    },
     /// The log is not what was signed.
     #[error(
         "the ledger contradicts its last signed checkpoint: {what}; restore the newest copy, or give the log up with `colibri audit accept-loss`"
@@ -123,6 +133,7 @@ impl StoreError {
             | Self::Corrupt { .. }
             | Self::Newer { .. }
             | Self::NetworkFileSystem { .. }
+            | Self::ForeignJournal { .. }
             | Self::RolledBack { .. }
             | Self::Key { .. }
             | Self::Closed => true,

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::error::StoreError;
 
-/// Everything lies beside the database, so that moving one path moves all of it.
+/// Everything lies beside the database, so that moving one path moves all of it. What is there once is never
+/// replaced by another file: what keeps servers away from a file is put on that very file.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// The database.
@@ -18,6 +19,8 @@ pub struct Paths {
     pub checkpoints: PathBuf,
     /// The key that signs, mode 0600.
     pub key: PathBuf,
+    /// Where the next key waits, empty if there is none.
+    pub(super) waiting_key: PathBuf,
     /// Every public key that ever signed, one a line, the newest last.
     pub public_keys: PathBuf,
     lock: PathBuf,
@@ -36,6 +39,7 @@ impl Paths {
             database: database.to_owned(),
             checkpoints: with(".checkpoints"),
             key: with(".key"),
+            waiting_key: with(".key.new"),
             public_keys: with(".keys"),
             lock: with(".lock"),
             live: with(".live"),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use uuid::Uuid;
 
@@ -147,8 +148,8 @@ impl Session {
     ) -> Result<(String, String), StoreError> {
         self.under_lock(|session| {
             let old = keys::read(&session.paths.key)?;
-            let new = keys::prepare(&session.paths, old.name())?.verifying_key();
-            let (from, to) = (old.verifying_key().to_string(), new.to_string());
+            let new = keys::prepare(&session.paths, old.name())?;
+            let (from, to) = (old.verifying_key().to_string(), new.verifying_key().to_string());
             let event = Event::KeyRotated(KeyRotated { new: to.clone(), old: from.clone() });
             let now = options.clock.now().wall;
             session.transact(options, process, |ledger| ledger.append(now, event))?;
@@ -191,9 +192,7 @@ impl Session {
     fn take_up(&self, head: &Head) -> Result<u64, StoreError> {
         let sql = "SELECT bytes ->> '$.facts.key' FROM record WHERE place = ?";
         let named = self.connection.query_row(sql, [place(head.log, 0)], |row| row.get::<_, String>(0));
-        if let Ok(named) = named {
-            keys::adopt_if_named(&self.paths, &named)?;
-        }
+        keys::finish(&self.paths, named.ok().as_deref())?;
         let signed_size = verify_end(&self.connection, &self.paths, head)?;
         keys::signing(&self.paths, &head.origin)?;
         Ok(signed_size)
@@ -217,11 +216,12 @@ impl Session {
         predecessor: Option<Predecessor>,
     ) -> Result<(), StoreError> {
         let origin = format!("colibri/{}", Uuid::now_v7().simple());
-        let key = keys::prepare(&self.paths, &origin)?.verifying_key();
+        let key = keys::prepare(&self.paths, &origin)?;
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(StoreError::database("open a log"))?;
         let mut ledger = Ledger::begin(&transaction, &origin, process)?;
-        let opened = LogOpened { key: key.to_string(), predecessor, version: options.version.clone() };
+        let opened =
+            LogOpened { key: key.verifying_key().to_string(), predecessor, version: options.version.clone() };
         ledger.append(options.clock.now().wall, Event::LogOpened(opened))?;
         ledger.save()?;
         drop(ledger);
@@ -230,6 +230,19 @@ impl Session {
         keys::adopt(&self.paths, &key)?;
         self.signed_size = self.sign()?;
         Ok(())
+    }
+}
+
+impl Drop for Session {
+    /// Folds the write-ahead log into the database, unless somebody else uses it: they will. What a failed commit has
+    /// left in it goes, so that nobody takes it up later.
+    fn drop(&mut self) {
+        let fold = |connection: &Connection| {
+            connection.busy_timeout(Duration::ZERO)?;
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        };
+        // What is not folded in is read from where it is.
+        let _ = fold(&self.connection);
     }
 }
 
@@ -255,14 +268,13 @@ pub(super) fn accept_loss(options: &Options, reason: &StoreError) -> Result<(), 
 }
 
 /// Keeps what belongs to the old log, out of the new one's way. A damaged database goes first, its
-/// write-ahead log before it: a new database must never find the old one's.
+/// logs before it: a new database must never find the old one's.
 fn set_aside(paths: &Paths, reason: &StoreError, mark: &str) -> Result<(), StoreError> {
     let database = &paths.database;
     let mut moves = Vec::new();
     if matches!(reason, StoreError::Corrupt { .. }) {
         let aside = beside(database, mark);
-        moves.push((beside(database, "-shm"), beside(&aside, "-shm")));
-        moves.push((beside(database, "-wal"), beside(&aside, "-wal")));
+        moves.extend(["-shm", "-wal", "-journal"].map(|end| (beside(database, end), beside(&aside, end))));
         moves.push((database.clone(), aside));
     }
     moves.push((paths.checkpoints.clone(), beside(&paths.checkpoints, mark)));
@@ -307,6 +319,15 @@ fn refuse_if_gone(paths: &Paths) -> Result<(), StoreError> {
     }
 }
 
+/// The database keeps a write-ahead log from its first record on. A rollback journal beside it is somebody else's: who
+/// may write in the folder, if not in the database, could have SQLite do it for them.
+fn refuse_foreign_journal(paths: &Paths) -> Result<(), StoreError> {
+    let database = paths.database.canonicalize().unwrap_or_else(|_| paths.database.clone());
+    let path = beside(&database, "-journal");
+    let is_foreign = witness(paths).is_some() && path.symlink_metadata().is_ok();
+    if is_foreign { Err(StoreError::ForeignJournal { path }) } else { Ok(()) }
+}
+
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -319,6 +340,7 @@ fn lost(what: &str) -> StoreError {
 
 fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
     assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN, "the bundled SQLite is recent");
+    refuse_foreign_journal(paths)?;
     paths.create_database()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection =
@@ -331,6 +353,10 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
         ("cell_size_check", "ON"),
     ];
     connection.busy_timeout(BUSY_PATIENCE).map_err(StoreError::database("be opened"))?;
+    // SQLite would remove its files at the end, and make others at the next start.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(StoreError::database("be opened"))?;
     let journal: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(StoreError::database("be opened"))?;

@@ -17,13 +17,19 @@ fn used() -> Place {
     place
 }
 
-/// Every file beside the database, but for the lock that every start takes.
+/// Every file beside the database, but for the lock that every start takes, and what SQLite needs to look at one: a
+/// map in shared memory, and a write-ahead log with nothing in it.
 fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(place.database.parent().unwrap()).unwrap().map(Result::unwrap);
     let regular = entries.filter(|entry| entry.file_type().unwrap().is_file());
     let named =
         regular.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
-    named.filter(|(name, _)| name != "colibri.db.lock").collect()
+    let is_bare = |name: &str, bytes: &[u8]| match name {
+        "colibri.db.lock" | "colibri.db-shm" => true,
+        "colibri.db-wal" => bytes.is_empty(),
+        _ => false,
+    };
+    named.filter(|(name, bytes)| !is_bare(name, bytes)).collect()
 }
 
 /// Every command that writes refuses in these words, and changes nothing.
@@ -73,9 +79,28 @@ fn what_is_not_ours_to_write_is_refused_and_left_alone() {
     });
     check("the database is empty", "the database is gone", &|place| fs::write(&place.database, b"").unwrap());
     check("the database is gone", "the database is gone", &|place| fs::remove_file(&place.database).unwrap());
+    check("a journal that SQLite would take up", "colibri makes none", &|place| hot_journal(place));
     check("the checkpoints are gone", "checkpoints is lost", &|place| {
         fs::remove_file(place.paths().checkpoints).unwrap();
     });
+}
+
+/// A rollback journal as a program may leave it that can write in the folder, and not in the database: SQLite would put
+/// its page, with another schema version, into the database at the next start.
+fn hot_journal(place: &Place) {
+    const PAGE: usize = 4096;
+    let database = fs::read(&place.database).unwrap();
+    let mut page = database[..PAGE].to_vec();
+    page[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    let sum: u32 = (1..=PAGE / 200).map(|step| u32::from(page[PAGE - 200 * step])).sum();
+    let pages = u32::try_from(database.len() / PAGE).unwrap();
+    let mut journal = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7].to_vec();
+    for number in [1, 0, pages, 512, 4096] {
+        journal.extend(u32::to_be_bytes(number));
+    }
+    journal.resize(512, 0);
+    journal.extend([&1_u32.to_be_bytes(), page.as_slice(), &sum.to_be_bytes()].concat());
+    fs::write(place.database.with_extension("db-journal"), journal).unwrap();
 }
 
 fn set_schema_version(place: &Place, version: u32) {

@@ -226,3 +226,33 @@ fn a_stopped_process_makes_the_ledger_busy_and_holds_up_no_end() {
     assert!(place.actions_of("refused").is_empty(), "a call that gave up does not appear later");
     place.verify();
 }
+
+/// SB-3: the files of a store stay the same ones, whether the key is replaced, the ledger fails and is opened again, or
+/// the store is closed: what keeps servers away from a file would be gone with it.
+#[test]
+fn the_files_of_a_store_are_never_replaced() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let folder = place.database.parent().unwrap();
+    let files = || {
+        let found = std::fs::read_dir(folder).unwrap().flatten();
+        let numbered = found.map(|entry| (entry.file_name(), entry.metadata().unwrap().ino()));
+        numbered.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    block_on(async {
+        let (store, closing) = open(&place);
+        store.ready().await.unwrap();
+        let first = files();
+        assert_eq!(first.len(), 9, "{first:?}");
+        store.rotate_key().await.unwrap();
+        call(&store, "after the rotation").await.unwrap();
+        assert_eq!(files(), first);
+        closing.close().await;
+        assert_eq!(files(), first, "closed");
+        let wal = place.database.with_extension("db-wal");
+        assert_eq!(std::fs::metadata(wal).unwrap().len(), 0, "all of it is in the database");
+        one_call(&place, "the next one").await;
+        assert_eq!(files(), first, "opened again");
+    });
+    place.verify();
+}

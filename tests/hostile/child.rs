@@ -228,6 +228,9 @@ impl Drop for Colibri {
         self.stdin = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("what colibri said:\n{}", self.log());
+        }
     }
 }
 
