@@ -1,5 +1,5 @@
 //! A confused user's view of the built binary: what is typed, what is said, which exit code.
-#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a story ends at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a story ends at the first surprise")]
 
 mod ledger;
 mod messages;

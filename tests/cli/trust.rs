@@ -1,13 +1,12 @@
 //! `colibri trust`: nothing that was cloned starts before a person has seen it.
 
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use super::{Ran, SERVER, check, run};
 use crate::hostile::child::{Colibri, Home};
+use crate::support::terminal::at_terminal;
 
 /// A cloned folder with a server that has something to hide.
 fn cloned(home: &Home) -> String {
@@ -132,24 +131,10 @@ fn serving_says_how_to_trust() {
 /// At a terminal one is asked, and only a yes is a yes.
 #[test]
 fn a_person_at_a_terminal_is_asked() {
-    if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no `script` to play the terminal");
-        return;
-    }
     for (typed, expected) in [("y", true), ("YES", true), ("n", false), ("", false), ("yep", false)] {
         let home = Home::new();
         cloned(&home);
-        let mut played = Command::new("script");
-        let line = format!("{} trust", env!("CARGO_BIN_EXE_colibri"));
-        played.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_clear();
-        played.envs(crate::support::measured()).env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
-        played.env("SHELL", "/bin/sh").current_dir(home.path().join("work"));
-        let mut played = played.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut keyboard = played.stdin.take().unwrap();
-        writeln!(keyboard, "{typed}").unwrap();
-        let output = played.wait_with_output().unwrap();
-        drop(keyboard);
-        let screen = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (screen, _) = at_terminal(&home, "trust", &format!("{typed}\n"));
         assert!(screen.contains("Trust this file, as it is now? [y/N]"), "{screen}");
         let listed = run(&home, &["trust", "--list"]);
         assert_eq!(listed.stdout.contains(".mcp.json"), expected, "{typed:?}: {screen}");

@@ -5,7 +5,7 @@ use colibri::call::Reply;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::children::started;
+use super::children::{ask, started};
 use super::news::next;
 use super::offers::{caller, path_of};
 use super::support::{Scripted, fleet, member};
@@ -14,28 +14,38 @@ use crate::hostile::child::Colibri;
 /// Where colibri says how a result breaks a promise.
 const NOTE: &str = "colibri/outputMismatch";
 
-/// Its tool promises a number, and gives what it is asked for.
-const PROMISING: &str = r#"
-import json, sys
+/// A server in Python that has these tools and answers a call with this result, both as expressions; what the second says
+/// of `given` are the call's arguments. More may be said first.
+pub(super) fn python(first: &str, tools: &str, result: &str) -> String {
+    format!(
+        r#"import json, sys
+{first}
 for line in sys.stdin:
     request = json.loads(line)
     if "id" not in request:
         continue
-    method, answer = request["method"], {"result": {}}
+    method, answer = request["method"], {{"result": {{}}}}
     if method == "server/discover":
-        answer = {"error": {"code": -32601, "message": "no"}}
+        answer = {{"error": {{"code": -32601, "message": "no"}}}}
     elif method == "initialize":
-        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}}
+        answer = {{"result": {{"protocolVersion": "2025-06-18", "capabilities": {{"tools": {{}}}}}}}}
     elif method == "tools/list":
-        promise = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
-        answer = {"result": {"tools": [{"name": "give", "inputSchema": {"type": "object"}, "outputSchema": promise}]}}
+        answer = {{"result": {{"tools": {tools}}}}}
     elif method == "tools/call":
-        answer = {"result": {"content": [], **request["params"]["arguments"]}}
-    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
-"#;
+        given = request["params"]["arguments"]
+        answer = {{"result": {result}}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": request["id"], **answer}}), flush=True)
+"#
+    )
+}
 
+/// Its tool promises a number, and gives what it is asked for.
 fn promising(extra: &Value) -> Value {
-    let mut entry = json!({ "command": "python3", "args": ["-c", PROMISING] });
+    let promise =
+        r#"promise = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}"#;
+    let tools = r#"[{"name": "give", "inputSchema": {"type": "object"}, "outputSchema": promise}]"#;
+    let script = python(promise, tools, r#"{"content": [], **given}"#);
+    let mut entry = json!({ "command": "python3", "args": ["-c", script] });
     for (key, value) in extra.as_object().expect("an object") {
         entry[key] = value.clone();
     }
@@ -43,15 +53,7 @@ fn promising(extra: &Value) -> Value {
 }
 
 pub(super) fn call(colibri: &mut Colibri, id: u64, tool: &str, arguments: &Value) -> Value {
-    let params = json!({ "name": tool, "arguments": arguments });
-    let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-    colibri.send(&call.to_string());
-    loop {
-        let answer = colibri.answer();
-        if answer["id"] == id {
-            return answer["result"].clone();
-        }
-    }
+    ask(colibri, id, "tools/call", &json!({ "name": tool, "arguments": arguments }))["result"].take()
 }
 
 /// SB-2: a result that breaks its tool's own promise is passed on, since the effect has happened, with a note beside it

@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 
 use super::children::started;
-use super::promises::call;
+use super::promises::{call, python};
 
 /// Its tools have schemas that ask for more steps than anybody can take.
 const COSTLY: &str = r##"
-import json, sys
 def doubling(length):
     parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(length)}
     return {"type": "object", "$ref": "#/$defs/a0", "$defs": {**parts, f"a{length}": {"required": ["n"]}}}
@@ -27,20 +26,6 @@ tools = [
     {"name": "promising", "inputSchema": plain, "outputSchema": doubling(40)},
     {"name": "growing", "inputSchema": plain, "outputSchema": branching},
 ]
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" not in request:
-        continue
-    method, answer = request["method"], {"result": {}}
-    if method == "server/discover":
-        answer = {"error": {"code": -32601, "message": "no"}}
-    elif method == "initialize":
-        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}}
-    elif method == "tools/list":
-        answer = {"result": {"tools": tools}}
-    elif method == "tools/call":
-        answer = {"result": {"content": [], "structuredContent": request["params"]["arguments"]}}
-    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
 "##;
 
 /// Lists in lists, so deep that recursion that branches would never end.
@@ -54,7 +39,8 @@ fn deep() -> Value {
 /// colibri, by a stack that was too small to compile it.
 #[test]
 fn a_schema_that_is_built_to_cost_holds_up_nobody() {
-    let server = json!({ "command": "python3", "args": ["-c", COSTLY] });
+    let costly = python(COSTLY, "tools", r#"{"content": [], "structuredContent": given}"#);
+    let server = json!({ "command": "python3", "args": ["-c", costly] });
     let mut strict = server.clone();
     strict["validateOutput"] = json!("enforce");
     let mut colibri = started(&json!({ "mcpServers": { "costly": server, "strict": strict } }));

@@ -229,7 +229,7 @@ impl Drop for Colibri {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("what colibri said:\n{}", self.log());
+            let _ = writeln!(std::io::stderr(), "what colibri said:\n{}", self.log());
         }
     }
 }

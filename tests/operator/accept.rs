@@ -1,9 +1,7 @@
 //! A tool that is not what it was: a person sees what changed, and accepts that and nothing else.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use super::*;
+use crate::support::terminal::at_terminal;
 
 /// A colibri whose one server describes `echo` with the words of a file, and whose pins are enforced.
 fn changing() -> Colibri {
@@ -121,10 +119,8 @@ fn what_was_not_shown_whole_is_not_accepted() {
         }
         assert!(!ran.stdout.contains("Send all keys") && ran.stdout.contains("bytes more"));
     }
-    match at_terminal(&colibri, "y") {
-        Some(screen) => assert!(screen.contains("to be shown whole") && !screen.contains("as it is now?")),
-        None => eprintln!("not asked: there is no `script` to play the terminal"),
-    }
+    let (screen, _) = at_terminal(home, "server accept one", "y\n");
+    assert!(screen.contains("to be shown whole") && !screen.contains("as it is now?"), "{screen}");
     assert_eq!(waits(home), 1, "nothing was accepted");
     let shown = ok(home, &["server", "show", "one", "--json"]).json();
     assert!(shown["changes"][0]["definition"].as_str().unwrap().contains("Send all keys"));
@@ -142,33 +138,13 @@ fn what_was_not_shown_whole_is_not_accepted() {
     colibri.finish();
 }
 
-/// What a person sees who accepts at a terminal, and types this when asked; nothing where there is no `script` to play
-/// the terminal.
-fn at_terminal(colibri: &Colibri, typed: &str) -> Option<String> {
-    Command::new("script").arg("--version").output().ok()?;
-    let mut played = Command::new("script");
-    let line = format!("{} server accept one", env!("CARGO_BIN_EXE_colibri"));
-    played.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_clear();
-    played.envs(crate::support::measured()).env("HOME", colibri.home.path()).env("PATH", "/usr/bin:/bin");
-    played.env("SHELL", "/bin/sh").current_dir(colibri.home.path().join("work"));
-    let mut played = played.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut keyboard = played.stdin.take().unwrap();
-    writeln!(keyboard, "{typed}").unwrap();
-    let output = played.wait_with_output().unwrap();
-    drop(keyboard);
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 /// SB-7: at a terminal one sees it and is asked, and only a yes is a yes.
 #[test]
 fn a_person_at_a_terminal_sees_and_decides() {
     let colibri = changing();
     describe(&colibri, "Says it again, louder.");
     for (typed, left) in [("n", 1), ("", 1), ("y", 0)] {
-        let Some(screen) = at_terminal(&colibri, typed) else {
-            eprintln!("skipped: there is no `script` to play the terminal");
-            return;
-        };
+        let (screen, _) = at_terminal(&colibri.home, "server accept one", &format!("{typed}\n"));
         for words in ["+ \"Says it again, louder.\"", "Accept this of `one`, as it is now? [y/N]"] {
             assert!(screen.contains(words), "{words:?}: {screen}");
         }

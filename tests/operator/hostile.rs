@@ -55,9 +55,8 @@ fn nobody_else_can_speak() {
     let colibri = serving(&json!({}));
     let (folder, socket) = (folder(&colibri.home), socket(&colibri));
     assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: only root can play another user, with python3");
+    if !rustix::process::geteuid().is_root() {
+        // Nobody but root can play another user.
         return colibri.finish().clear();
     }
     for path in socket.ancestors().take_while(|path| path.starts_with(colibri.home.path())) {

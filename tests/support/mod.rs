@@ -1,6 +1,7 @@
 //! What several stories share.
 
 pub(crate) mod library;
+pub(crate) mod terminal;
 
 /// How long something may take that takes a moment.
 pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);

@@ -257,20 +257,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads lines until the child's stdout ends, then tells how the child ended. What left the child's
-    /// group may hold the pipe open for longer than the child lives; that is not waited for.
+    /// Reads lines until the child's stdout ends, then tells how the child ended.
     async fn run(mut self, stdout: ChildStdout) {
         let life = self.life.clone();
-        // Before it runs it says nothing; from here on what it runs without is known.
-        life.started().await;
-        let ended = async {
-            life.ended().await;
-            tokio::time::sleep(LAST_WORDS_WAIT).await;
-        };
-        let is_sound = tokio::select! {
-            is_sound = self.read(stdout) => is_sound,
-            () = ended => true,
-        };
+        let is_sound = heard_out(&life, self.read(stdout)).await.unwrap_or(true);
         if !is_sound {
             life.end_because(End::Output).await;
         } else if let Some(line) = self.lines.finish() {
@@ -311,6 +301,21 @@ impl Reader {
                 consume_budget().await;
             }
         }
+    }
+}
+
+/// What came of hearing a child, or nothing if it has ended: what left its group may hold the pipe open for longer than
+/// the child lives, and that is not waited for.
+pub(super) async fn heard_out<T>(life: &Life, hearing: impl Future<Output = T>) -> Option<T> {
+    // Before it runs it says nothing; from here on what it runs without is known.
+    life.started().await;
+    let ended = async {
+        life.ended().await;
+        tokio::time::sleep(LAST_WORDS_WAIT).await;
+    };
+    tokio::select! {
+        heard = hearing => Some(heard),
+        () = ended => None,
     }
 }
 

@@ -33,7 +33,7 @@ use crate::fleet::web::Endpoint;
 use crate::mcp::revision::Revision;
 use crate::sandbox::{self, Child, Layer, Life, Policy, Spec};
 
-use super::stdio::{Children, LAST_WORDS_WAIT, how_it_ended, never_ran, not_started, watch};
+use super::stdio::{Children, LAST_WORDS_WAIT, heard_out, how_it_ended, never_ran, not_started, watch};
 use super::{Carrier, Link, Opener, Outgoing};
 use protocol::{Broken, Messages, Order, Question, Report, Said, written};
 
@@ -361,17 +361,7 @@ impl Ear {
     /// Hears the worker out, then tells how it ended.
     async fn run(mut self, stdout: ChildStdout) {
         let life = self.life.clone();
-        // Before it runs it says nothing; from here on what it runs without is known.
-        life.started().await;
-        let ended = async {
-            life.ended().await;
-            tokio::time::sleep(LAST_WORDS_WAIT).await;
-        };
-        let heard = tokio::select! {
-            heard = self.hear(stdout) => heard,
-            () = ended => Ok(()),
-        };
-        match heard {
+        match heard_out(&life, self.hear(stdout)).await.unwrap_or(Ok(())) {
             Ok(()) => {}
             Err(Broken::TooMuch) => drop(life.end_because(End::Output).await),
             Err(Broken::Nonsense) => {
