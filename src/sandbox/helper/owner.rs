@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, fchown, fstat};
@@ -89,9 +90,14 @@ pub(super) fn show_as_own(tree: &OwnedFd, map: &OwnedFd) {
 pub(super) fn closed_above(place: &Path) -> Option<PathBuf> {
     let mut above: Vec<&Path> = place.ancestors().skip(1).collect();
     above.reverse();
-    let is_closed = |path: &&&Path| {
-        use std::os::unix::fs::PermissionsExt;
-        fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o001 == 0)
-    };
-    above.iter().find(is_closed).map(|path| path.to_path_buf())
+    above.iter().find(|path| !allows_strangers(path, 0o001)).map(|path| path.to_path_buf())
+}
+
+/// Whether a stranger may read and run this file.
+pub(super) fn is_open(file: &Path) -> bool {
+    allows_strangers(file, 0o005) && closed_above(file).is_none()
+}
+
+fn allows_strangers(path: &Path, rights: u32) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.permissions().mode() & rights == rights)
 }

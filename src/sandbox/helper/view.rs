@@ -61,7 +61,7 @@ pub(super) fn make(request: &Request, own_user: Option<u32>) -> io::Result<bool>
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None::<&CStr>)?;
     let is_bounded = bound_processes(request);
-    if let Some(user) = own_user {
+    if let Some(user) = own_user.filter(|_| !(read.is_empty() && written.is_empty())) {
         let map = owner::map_of(user)?;
         read.iter().chain(&written).for_each(|taken| owner::show_as_own(&taken.tree, &map));
     }
@@ -215,10 +215,10 @@ fn private_temporary(request: &Request) -> io::Result<()> {
     attach_all(&carried)
 }
 
-/// What was named to be read, and the program itself.
+/// What was named to be read, and the program itself, unless anybody may run it as it is.
 fn named_to_read(request: &Request) -> BTreeSet<PathBuf> {
     let mut named = real(&request.policy.files.allow_read);
-    named.extend(program::program_file(request));
+    named.extend(program::program_file(request).filter(|program| !owner::is_open(program)));
     // The whole is not shown through anything: what is not closed to strangers can be read as it is.
     named.retain(|path| path.parent().is_some());
     outermost(named)
