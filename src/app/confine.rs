@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{
-    Isolation, Loaded, Network as Written, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig, variable,
+    Isolation, Loaded, Network as Written, NetworkWhole, Origin, SandboxLevel, Server, ServerConfig,
+    is_in_own_folder, variable,
 };
 use crate::sandbox::policy::{Files, Hosts, Limits, Network};
 use crate::sandbox::{Layer, Level, Policy};
+use crate::store::Paths;
 
 use super::operator::place::folders;
 use super::worker::{is_for_workers, policy_of_workers};
@@ -31,8 +33,17 @@ pub(super) struct Places<'a> {
     pub folder: &'a Path,
     /// What `~` stands for.
     pub home: Option<&'a Path>,
-    /// What no server may reach: see [`own_places`].
-    pub own: &'a [OsString],
+    /// What is colibri's own.
+    pub own: &'a Own,
+}
+
+/// What is colibri's own: see [`own_places`].
+#[derive(Debug, Default)]
+pub struct Own {
+    /// What no server may reach.
+    pub hidden: Vec<OsString>,
+    /// What none may change.
+    pub read_only: Vec<OsString>,
 }
 
 /// The policy of a configured server: its paths are relative to its file, and colibri's own files are out of
@@ -83,14 +94,16 @@ pub(super) fn policy_of(server: &ServerConfig, places: Places<'_>) -> Result<Pol
                     allowDegraded lets be missing; leave out one or the other"
             .to_owned());
     }
-    files.hidden.extend_from_slice(places.own);
+    files.hidden.extend_from_slice(&places.own.hidden);
+    files.read_only.extend_from_slice(&places.own.read_only);
     Ok(Policy { limits: limits_of(server), files, network: network_of(server)?, ..policy })
 }
 
 /// colibri's own files: the data folder whole, the database and what lies beside it, the sockets by which it takes
 /// commands, and every configuration file, by its folder where the folder is colibri's own. What is not there cannot be
-/// covered: a store is opened first, and its files stay the same ones.
-pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
+/// covered: a store is opened first, and its files stay the same ones. What servers have from an `envFile` they may read, as
+/// any file of the user's, but a line that one writes there is in another's environment.
+pub fn own_places(loaded: &Loaded) -> Own {
     let config = &loaded.config;
     let mut places = vec![config.data_dir.clone()];
     for folder in folders(config) {
@@ -98,12 +111,13 @@ pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         places.push(folder);
     }
+    // A folder that cannot be written is no more writable for a server.
+    let _ = Paths::beside(&config.database).take_names();
     places.extend(named_like(&config.database));
     // SQLite follows a link, and keeps its own files where that leads.
     places.extend(std::fs::canonicalize(&config.database).iter().flat_map(|target| named_like(target)));
     for looked in &loaded.files {
-        let own =
-            looked.path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "colibri"));
+        let own = looked.path.parent().filter(|_| is_in_own_folder(&looked.path));
         if looked.found || own.is_some_and(Path::exists) {
             places.push(own.unwrap_or(&looked.path).to_owned());
         }
@@ -111,7 +125,11 @@ pub fn own_places(loaded: &Loaded) -> Vec<OsString> {
         places.extend(std::fs::canonicalize(&looked.path).ok().filter(|target| *target != looked.path));
     }
     // A relative database is relative to here.
-    places.iter().filter_map(|place| std::path::absolute(place).ok()).map(PathBuf::into_os_string).collect()
+    let absolute = |place: &PathBuf| Some(std::path::absolute(place).ok()?.into_os_string());
+    Own {
+        hidden: places.iter().filter_map(absolute).collect(),
+        read_only: loaded.env_files().keys().filter_map(absolute).collect(),
+    }
 }
 
 /// A database, and what lies beside it under its name and more.
@@ -183,14 +201,15 @@ mod tests {
 
     fn check(server: &str) -> Result<Policy, String> {
         let server: ServerConfig = serde_json::from_str(server).expect("a server");
-        let own = ["/data/colibri".into()];
+        let own = Own { hidden: vec!["/data/colibri".into()], read_only: vec!["/u/.env".into()] };
         policy_of(&server, Places { folder: Path::new("/project"), home: Some(Path::new("/u")), own: &own })
     }
 
     #[test]
     fn a_server_that_says_nothing_gets_the_usual() {
         let hidden = vec!["/data/colibri".into()];
-        let usual = Policy { files: Files { hidden, ..Files::default() }, ..Policy::default() };
+        let read_only = vec!["/u/.env".into()];
+        let usual = Policy { files: Files { hidden, read_only, ..Files::default() }, ..Policy::default() };
         assert_eq!(check(r#"{"command": "x"}"#), Ok(usual));
         let output_bytes = Limits::default().output_bytes;
         let off = Policy { limits: Limits { output_bytes, ..Limits::none() }, ..Policy::off() };

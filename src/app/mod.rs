@@ -5,6 +5,7 @@
 pub mod bridge;
 mod clock;
 mod confine;
+mod covers;
 mod fleet;
 mod handlers;
 mod lives;
@@ -18,7 +19,7 @@ mod watch;
 mod worker;
 
 pub use clock::SystemClock;
-pub use confine::{own_places, policy_for};
+pub use confine::{Own, own_places, policy_for};
 pub use oauth::oauth;
 pub use reach::{Families, families, opener};
 pub use reload::Load;

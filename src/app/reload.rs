@@ -17,6 +17,7 @@ use crate::domain::log::Logger;
 use crate::domain::mask::Masks;
 use crate::fleet::roster::{Fleet, Summary};
 
+use super::covers::Covers;
 use super::fleet::{Yard, secrets};
 use super::watch::watch as watch_files;
 
@@ -34,6 +35,7 @@ pub(super) struct Reloader {
     pub(super) load: Load,
     pub(super) yard: Yard,
     pub(super) fleet: Fleet,
+    pub(super) covers: Covers,
     /// What counts now, for who else wants to know.
     pub(super) publish: watch::Sender<Arc<Loaded>>,
     /// What people are not shown.
@@ -113,8 +115,8 @@ impl Reloader {
             Err(error) => return Err(self.refused(why, &error.to_string())),
         };
         let before = self.current();
-        if let Some(stranger) = appeared(&before, &loaded) {
-            return Err(self.refused(why, &stranger));
+        if let Some(doubt) = appeared(&before, &loaded).or_else(|| self.covers.doubt(&before, &loaded)) {
+            return Err(self.refused(why, &doubt));
         }
         // Before anybody can repeat them.
         self.masks.hide(secrets(&loaded));
@@ -156,12 +158,9 @@ fn appeared(before: &Loaded, after: &Loaded) -> Option<String> {
     if !before.config.servers.iter().any(runs) {
         return None;
     }
-    let is_own = |path: &Path| {
-        path.parent().is_some_and(|folder| folder.file_name().is_some_and(|name| name == "colibri"))
-    };
     let was_there = |path: &Path| before.files.iter().any(|looked| looked.found && looked.path == path);
     let stranger =
-        after.files.iter().find(|looked| looked.found && is_own(&looked.path) && !was_there(&looked.path))?;
+        after.files.iter().find(|looked| looked.found && looked.by_place && !was_there(&looked.path))?;
     let shown = stranger.path.display();
     Some(format!(
         "{shown} was not there when colibri started: look who wrote it, and start colibri again to use it"

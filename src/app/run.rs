@@ -18,6 +18,7 @@ use crate::serve::operator::Bound;
 use crate::store::{Closing, LedgerSink, Options, Store, StoreError};
 
 use super::clock::SystemClock;
+use super::covers::Covers;
 use super::fleet::{self, secrets};
 use super::operator::{self, Desk};
 use super::reload::{self, Load, Reloader};
@@ -71,6 +72,7 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     // Before any server runs: what is out of their reach has to be there.
     let opened = ready(&store, config.startup_timeout).await;
     let socket = operator::open(config, logger).await;
+    let covers = Covers::of(loaded);
     let behind = (loaded.clone(), store.clone(), logger.clone());
     let (hand_over, mut handed) = oneshot::channel();
     let hiding = Arc::clone(&masks);
@@ -101,7 +103,7 @@ pub async fn serve(loaded: &Loaded, load: Load, logger: &Logger) -> Result<(), R
     let fleet = handed.as_ref().map(|(fleet, _)| fleet.clone());
     if let (Some((fleet, yard)), Ok(())) = (handed, &outcome) {
         let (masks, logger) = (Arc::clone(&masks), logger.clone());
-        let reloader = Reloader { load, yard, fleet, publish, masks, every: WATCH_INTERVAL, logger };
+        let reloader = Reloader { load, yard, fleet, covers, publish, masks, every: WATCH_INTERVAL, logger };
         tokio::spawn(reloader.run(asked, hangups, server.stopper()));
     }
     match &outcome {

@@ -1,7 +1,11 @@
 //! `colibri doctor`: what is well, what is not, and what to do about it.
 
+use std::fs::File;
+use std::io::Write;
+
 use serde::Serialize;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::app::policy_for;
 use crate::config::{Loaded, Server, State, from_process};
@@ -145,8 +149,11 @@ fn folder(paths: &Paths) -> Check {
     let Some(folder) = paths.database.parent().filter(|folder| folder.exists()) else {
         return Check::well("data folder", "not there yet; the first start makes it");
     };
-    let trial = folder.join(format!(".colibri-doctor-{}", std::process::id()));
-    let written = std::fs::write(&trial, b"can this be written?").and_then(|()| std::fs::remove_file(&trial));
+    // A name that nobody knows in advance, and no file that is there already: a link could lead anywhere.
+    let trial = folder.join(format!(".colibri-doctor-{}", Uuid::now_v7().simple()));
+    let written = File::create_new(&trial)
+        .and_then(|mut file| file.write_all(b"can this be written?"))
+        .and_then(|()| std::fs::remove_file(&trial));
     match written {
         Ok(()) => Check::well("data folder", folder.display().to_string()),
         Err(error) => Check::ill("data folder", format!("{} cannot be written: {error}", folder.display())),

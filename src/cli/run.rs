@@ -147,10 +147,13 @@ fn policy(arguments: &Arguments, loaded: &Loaded) -> Result<Policy, Fault> {
         paths.iter().map(|path| Ok(std::path::absolute(path)?.into_os_string())).collect()
     };
     let mut hidden = absolute(&arguments.deny_read)?;
-    hidden.extend(own_places(loaded));
+    let own = own_places(loaded);
+    hidden.extend(own.hidden);
+    let mut read_only = absolute(&arguments.deny_write)?;
+    read_only.extend(own.read_only);
     let files = Files {
         hidden,
-        read_only: absolute(&arguments.deny_write)?,
+        read_only,
         allow_read: absolute(&arguments.allow_read)?,
         allow_write: absolute(&arguments.allow_write)?,
     };

@@ -152,7 +152,7 @@ impl Editor {
 
     fn looked(&self) -> Looked {
         let path = self.path.clone();
-        Looked { path, found: true, trusted: true, servers_only: false, digest: None }
+        Looked { path, found: true, trusted: true, by_place: true, servers_only: false, digest: None }
     }
 
     fn refused(&self, why: &str) -> ConfigError {

@@ -6,6 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
+use crate::domain::merkle::Hash;
+
 use super::files::read_regular;
 use super::problem::Problem;
 use super::secret::Secret;
@@ -37,6 +41,16 @@ pub(super) fn read(path: &Path, place: String) -> Result<BTreeMap<String, Secret
     parse(&text).map_err(|(line, message)| {
         Problem::new(format!("{}:{line}", path.display()), message, "write `NAME=value`, one a line")
     })
+}
+
+/// Tells these variables from others.
+pub(super) fn digest(variables: &BTreeMap<String, Secret>) -> Hash {
+    let mut digest = Sha256::new();
+    for (name, value) in variables {
+        // Neither has a zero in it: that would be no variable.
+        digest.update(format!("{name}\0{}\0", value.expose()));
+    }
+    Hash(digest.finalize().into())
 }
 
 /// The variables of a text; of a name that is given twice the last one counts, as in a shell. On a mistake

@@ -1,7 +1,7 @@
-//! Files as they are read and written here: within bounds, and replaced whole or not at all.
+//! Files as they are read and written here: within bounds, and replaced whole or not at all, where they may be.
 //!
 //! Owns: that no reading is endless or waits for a pipe, and that a crash leaves the old file or the new
-//! one. Must not know: what is in a file.
+//! one, except where servers are kept away from the file and not from its folder. Must not know: what is in a file.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -41,14 +41,28 @@ pub(super) fn read_regular(path: &Path, bytes_max: u64) -> std::io::Result<(Vec<
     Ok((bytes, metadata))
 }
 
+/// Whether a file is out of servers' reach by its folder, which is colibri's own.
+pub fn is_in_own_folder(path: &Path) -> bool {
+    path.parent().and_then(Path::file_name).is_some_and(|name| name == "colibri")
+}
+
 /// A new file in the place of the old, on disk when this returns. It has the owner and the mode of the old
-/// one, or is private if there is none.
+/// one, or is private if there is none. Servers that run are kept away from the old file itself, unless they are from
+/// its folder; so elsewhere it is written over, and stays the same file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     match std::fs::metadata(path) {
+        Ok(_) if !is_in_own_folder(path) => overwrite(path, bytes),
         Ok(old) => replace_with(path, bytes, Some(&old)),
         Err(error) if error.kind() == ErrorKind::NotFound => replace_with(path, bytes, None),
         Err(error) => Err(error),
     }
+}
+
+fn overwrite(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()
 }
 
 /// The same, and private whatever the old one was.

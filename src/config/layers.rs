@@ -32,6 +32,10 @@ pub(super) const SHARED_FILE: &str = ".mcp.json";
 /// A place where a file is looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four answers about one place, none of which follows from another"
+)]
 pub struct Looked {
     /// Where.
     pub path: PathBuf,
@@ -39,6 +43,9 @@ pub struct Looked {
     pub found: bool,
     /// Whether it may start programs, and say where and how the record is kept.
     pub trusted: bool,
+    /// Whether that is so whatever is in it, and by nobody's word about its bytes.
+    #[serde(skip)]
+    pub by_place: bool,
     /// Whether only its servers count.
     pub servers_only: bool,
     /// Of its bytes, if there is one.
@@ -60,6 +67,7 @@ pub(super) fn places(
         path,
         found: false,
         trusted,
+        by_place: trusted,
         servers_only,
         digest: None,
     };

@@ -29,7 +29,7 @@ mod servers;
 mod tree;
 mod trust;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ use serde::Serialize;
 use serde_json::json;
 
 pub use edit::{Edited, Editor, Scope};
+pub use files::is_in_own_folder;
 pub use identity::Identity;
 pub use keys::{Audit, Limits, Millis, Queue};
 pub use layers::Looked;
@@ -59,6 +60,7 @@ pub use crate::domain::names::{Naming, slug};
 
 use crate::domain::audit::{Durability, OnExitFailure};
 use crate::domain::log::Level;
+use crate::domain::merkle::Hash;
 use crate::domain::mode::Mode;
 use crate::domain::skill::Places;
 use expand::Variables;
@@ -139,7 +141,7 @@ pub struct Loaded {
     pub files: Vec<Looked>,
     /// Where trusted files are recorded; nowhere, if there is no place for data.
     pub trust: Option<TrustRecord>,
-    env_files: BTreeSet<PathBuf>,
+    env_files: BTreeMap<PathBuf, Option<Hash>>,
     filled_in: BTreeMap<String, Secret>,
     values: Vec<Value>,
 }
@@ -162,6 +164,11 @@ impl Loaded {
         self.filled_in.values()
     }
 
+    /// The `envFile`s that count, and digests of what is in them, if they could be read.
+    pub fn env_files(&self) -> &BTreeMap<PathBuf, Option<Hash>> {
+        &self.env_files
+    }
+
     /// Every effective value with its origin, in the order of their keys; the servers last.
     pub fn values(&self) -> &[Value] {
         &self.values
@@ -172,7 +179,7 @@ impl Loaded {
     pub fn watched(&self) -> Vec<PathBuf> {
         let looked = self.files.iter().map(|looked| looked.path.clone());
         let trust = self.trust.iter().map(|record| record.path().to_owned());
-        looked.chain(trust).chain(self.env_files.iter().cloned()).collect()
+        looked.chain(trust).chain(self.env_files.keys().cloned()).collect()
     }
 }
 

@@ -125,7 +125,8 @@ pub fn preview(path: &Path) -> Result<Preview, ConfigError> {
     }
     let (place, bytes) = trust::read_once(path)?;
     let file = TrustedFile { path: place, digest: trust::digest(&bytes) };
-    let looked = Looked { path: PathBuf::from(path), found: true, trusted: true, servers_only, digest: None };
+    let path = PathBuf::from(path);
+    let looked = Looked { path, found: true, trusted: true, by_place: true, servers_only, digest: None };
     let mut layer = Layer::parse(&looked, bytes)?;
     let mut report = Report::default();
     let servers = layer.take_servers(&mut report);

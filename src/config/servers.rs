@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::domain::merkle::Hash;
+
 use super::check::{Weight, check, short};
 use super::dialect;
 use super::env_file;
@@ -84,7 +86,7 @@ pub(super) struct Collector<'a> {
     servers: Vec<Server>,
     by_name: BTreeMap<String, usize>,
     /// Every `envFile` that was looked for.
-    pub(super) env_files: BTreeSet<PathBuf>,
+    pub(super) env_files: BTreeMap<PathBuf, Option<Hash>>,
     /// What the environment gave to arguments and addresses.
     pub(super) filled_in: BTreeMap<String, Secret>,
 }
@@ -96,7 +98,7 @@ impl<'a> Collector<'a> {
             variables,
             servers: Vec::new(),
             by_name: BTreeMap::new(),
-            env_files: BTreeSet::new(),
+            env_files: BTreeMap::new(),
             filled_in: BTreeMap::new(),
         }
     }
@@ -215,8 +217,9 @@ impl<'a> Collector<'a> {
         let Some(path) = config.env_file.as_ref().filter(|_| layer.trusted) else { return Ok(()) };
         let path = PathBuf::from(path.value());
         let place = layer.source.place(node.get("envFile").unwrap_or(node).span);
-        self.env_files.insert(path.clone());
+        self.env_files.insert(path.clone(), None);
         let mut all = env_file::read(&path, place.clone()).map_err(Unusable::Broken)?;
+        self.env_files.insert(path, Some(env_file::digest(&all)));
         let bytes = all.iter().map(|(name, value)| name.len() + value.expose().len()).sum();
         let charged = self.variables.charge(bytes);
         charged.map_err(|message| Unusable::Broken(Problem::new(place, message, "")))?;

@@ -30,11 +30,7 @@ pub struct Paths {
 impl Paths {
     /// The files that belong to a database.
     pub fn beside(database: &Path) -> Self {
-        let with = |suffix: &str| {
-            let mut path = database.as_os_str().to_owned();
-            path.push(suffix);
-            PathBuf::from(path)
-        };
+        let with = |suffix: &str| beside(database, suffix);
         Self {
             database: database.to_owned(),
             checkpoints: with(".checkpoints"),
@@ -59,12 +55,32 @@ impl Paths {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(StoreError::file("create the folder", folder))?;
         }
+        let is_link = self.live.symlink_metadata().is_ok_and(|found| found.is_symlink());
+        let no_folder = || StoreError::file("use", &self.live)(ErrorKind::NotADirectory.into());
+        if is_link { Err(no_folder()) } else { Ok(()) }
+    }
+
+    /// Makes what SQLite looks for beside a database that is there, empty, as if it were not: who may write in the
+    /// folder, if not in the database, could make it first, and SQLite would write it into the database. With the
+    /// database it is out of their reach.
+    pub fn take_names(&self) -> std::io::Result<()> {
+        // SQLite follows a link, and keeps its own where that leads.
+        let Ok(database) = self.database.canonicalize() else { return Ok(()) };
+        for suffix in ["-journal", "-wal", "-shm"] {
+            let made =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside(&database, suffix));
+            match made {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
         Ok(())
     }
 
     /// Creates the database for its owner alone: SQLite would take the umask's word.
     pub(super) fn create_database(&self) -> Result<(), StoreError> {
-        private(OpenOptions::new().append(true).create(true), &self.database).map(drop)
+        let made = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.database);
+        made.map(drop).map_err(StoreError::file("open", &self.database))
     }
 
     /// The lock that every writer takes before a transaction. SQLite's own busy waiting starves.
@@ -73,9 +89,17 @@ impl Paths {
     }
 }
 
-/// Opens a file that nobody else may read.
+/// A name beside a file: its own and more.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Opens a file that nobody else may read. A link in its place is nobody's that means well.
 pub(super) fn private(options: &mut OpenOptions, path: &Path) -> Result<File, StoreError> {
-    options.mode(0o600).open(path).map_err(StoreError::file("open", path))
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    options.mode(0o600).custom_flags(no_link).open(path).map_err(StoreError::file("open", path))
 }
 
 /// Proof that this process lives: a lock that the kernel drops with the process, however it ends.

@@ -77,6 +77,10 @@ pub(super) fn signing(paths: &Paths, origin: &str) -> Result<SigningKey, StoreEr
 /// Whatever private key lies there, if it is private and one.
 pub(super) fn read(path: &Path) -> Result<SigningKey, StoreError> {
     let broken = |what: String| StoreError::Key { path: path.to_owned(), what };
+    if path.is_symlink() {
+        // It could not be replaced: nothing here is written through a link.
+        return Err(broken("is a link: put the file itself there".to_owned()));
+    }
     let file = File::open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => broken("is lost".to_owned()),
         _ => broken(format!("cannot be read: {error}")),

@@ -18,7 +18,7 @@ use crate::domain::note::Checkpoint;
 
 use super::Options;
 use super::error::{Harm, StoreError};
-use super::files::{Paths, Presence, sweep, sync_folder_of};
+use super::files::{Paths, Presence, beside, sweep, sync_folder_of};
 use super::keys;
 use super::ledger::{Head, Ledger, StoredNodes, place};
 use super::notes::{self, Signed};
@@ -29,6 +29,9 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
 /// Only software that is not colibri makes us wait: colibris queue on the write lock.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A database of no more than this has no table yet.
+const FIRST_PAGE: u64 = 4096;
 
 /// This much of the log's end is verified whenever it is opened.
 const TAIL_RECORDS: u64 = 256;
@@ -303,7 +306,7 @@ pub(super) struct Changes {
 fn witness(paths: &Paths) -> Option<&Path> {
     [&paths.checkpoints, &paths.key, &paths.public_keys]
         .into_iter()
-        .find(|path| path.exists())
+        .find(|path| path.symlink_metadata().is_ok())
         .map(PathBuf::as_path)
 }
 
@@ -319,19 +322,19 @@ fn refuse_if_gone(paths: &Paths) -> Result<(), StoreError> {
     }
 }
 
-/// The database keeps a write-ahead log from its first record on. A rollback journal beside it is somebody else's: who
-/// may write in the folder, if not in the database, could have SQLite do it for them.
+/// The database keeps a write-ahead log from its first record on. A rollback journal beside it that says anything is
+/// somebody else's: SQLite would do as it says.
 fn refuse_foreign_journal(paths: &Paths) -> Result<(), StoreError> {
     let database = paths.database.canonicalize().unwrap_or_else(|_| paths.database.clone());
+    // One that was cut short while it was made has a journal of its own, and nothing else.
+    let is_begun = |database: &Path| std::fs::metadata(database).is_ok_and(|found| found.len() > FIRST_PAGE);
     let path = beside(&database, "-journal");
-    let is_foreign = witness(paths).is_some() && path.symlink_metadata().is_ok();
+    let says_nothing = |path: &Path| match path.symlink_metadata() {
+        Ok(found) => found.is_file() && found.len() == 0,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    let is_foreign = witness(paths).is_some() && is_begun(&database) && !says_nothing(&path);
     if is_foreign { Err(StoreError::ForeignJournal { path }) } else { Ok(()) }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 fn lost(what: &str) -> StoreError {
@@ -370,6 +373,7 @@ fn connect(paths: &Paths, durability: Durability) -> Result<Connection, StoreErr
     for (name, value) in pragmas {
         connection.pragma_update(None, name, value).map_err(StoreError::database("be opened"))?;
     }
+    paths.take_names().map_err(StoreError::file("make what SQLite needs beside", &paths.database))?;
     Ok(connection)
 }
 

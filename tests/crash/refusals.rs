@@ -17,8 +17,8 @@ fn used() -> Place {
     place
 }
 
-/// Every file beside the database, but for the lock that every start takes, and what SQLite needs to look at one: a
-/// map in shared memory, and a write-ahead log with nothing in it.
+/// Every file beside the database, but for the lock that every start takes, and what SQLite looks for beside one: a map in
+/// shared memory, and logs with nothing in them.
 fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(place.database.parent().unwrap()).unwrap().map(Result::unwrap);
     let regular = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -26,7 +26,7 @@ fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
         regular.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
     let is_bare = |name: &str, bytes: &[u8]| match name {
         "colibri.db.lock" | "colibri.db-shm" => true,
-        "colibri.db-wal" => bytes.is_empty(),
+        "colibri.db-wal" | "colibri.db-journal" => bytes.is_empty(),
         _ => false,
     };
     named.filter(|(name, bytes)| !is_bare(name, bytes)).collect()
@@ -80,6 +80,11 @@ fn what_is_not_ours_to_write_is_refused_and_left_alone() {
     check("the database is empty", "the database is gone", &|place| fs::write(&place.database, b"").unwrap());
     check("the database is gone", "the database is gone", &|place| fs::remove_file(&place.database).unwrap());
     check("a journal that SQLite would take up", "colibri makes none", &|place| hot_journal(place));
+    check("the key is a link", "is a link", &|place| {
+        let (key, away) = (place.paths().key, place.folder.join("away"));
+        fs::rename(&key, &away).unwrap();
+        std::os::unix::fs::symlink(away, key).unwrap();
+    });
     check("the checkpoints are gone", "checkpoints is lost", &|place| {
         fs::remove_file(place.paths().checkpoints).unwrap();
     });

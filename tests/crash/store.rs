@@ -243,7 +243,7 @@ fn the_files_of_a_store_are_never_replaced() {
         let (store, closing) = open(&place);
         store.ready().await.unwrap();
         let first = files();
-        assert_eq!(first.len(), 9, "{first:?}");
+        assert_eq!(first.len(), 10, "{first:?}");
         store.rotate_key().await.unwrap();
         call(&store, "after the rotation").await.unwrap();
         assert_eq!(files(), first);

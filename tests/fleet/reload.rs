@@ -59,6 +59,11 @@ struct Stage {
     mark: String,
 }
 
+/// Out of servers' reach as a whole, so that files in it may be replaced.
+fn folder(home: &Home) -> std::path::PathBuf {
+    home.path().join("colibri")
+}
+
 /// How a change is brought about.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
@@ -69,7 +74,7 @@ enum By {
 
 impl Stage {
     fn file(&self) -> std::path::PathBuf {
-        self.home.path().join("servers.json")
+        folder(&self.home).join("servers.json")
     }
 
     /// `b` under a mark of its own, with this beside.
@@ -90,7 +95,7 @@ impl Stage {
     }
 
     fn write_text(&self, text: &str, by: By) -> Option<Ran> {
-        let new = self.home.path().join("new.json");
+        let new = folder(&self.home).join("new.json");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.file()).unwrap();
         self.notice(by)
@@ -163,7 +168,8 @@ fn has_variable(pid: &Value, variable: &str) -> bool {
 #[test]
 fn twenty_changes_cost_no_call() {
     let home = Home::new();
-    let file = home.path().join("servers.json");
+    let file = folder(&home).join("servers.json");
+    std::fs::create_dir(folder(&home)).unwrap();
     std::fs::write(&file, json!({ "mcpServers": { "a": a() } }).to_string()).unwrap();
     let mut command = home.command();
     command.arg("--config").arg(&file).arg("serve");
@@ -214,7 +220,7 @@ fn changes(stage: &Stage) {
     stage.another(&second);
     stage.having("SECRET=second-one");
 
-    let variables = stage.home.path().join("b.env");
+    let variables = folder(&stage.home).join("b.env");
     std::fs::write(&variables, "SECRET=from-a-file\n").unwrap();
     let with_file = stage.b("2", &json!({ "envFile": variables }));
     stage.write(Some(with_file.clone()), By::File);

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
+
 use crate::domain::ledger::{Event, Record};
 use crate::domain::proof::InclusionProof;
 use crate::domain::proof::bundle::{BundleHeader, BundleVerifier};
@@ -119,10 +121,13 @@ pub(super) fn export(reader: &Reader, arguments: &ExportArguments) -> Result<(),
     let signed = reader.checkpoint()?;
     let records = signed.checkpoint.size;
     // Written beside it and put in its place when it is whole: what is refused must not cost the bundle
-    // that was there before.
+    // that was there before. Under a name that nobody knows: a link laid there could lead anywhere.
     let is_stdout = arguments.output.as_os_str() == "-";
-    let partial =
-        if is_stdout { arguments.output.clone() } else { with_suffix(&arguments.output, ".partial") };
+    let partial = if is_stdout {
+        arguments.output.clone()
+    } else {
+        with_suffix(&arguments.output, &format!(".{}.partial", Uuid::now_v7().simple()))
+    };
     let written = write_bundle(reader, &partial, signed);
     let placed = if is_stdout {
         written

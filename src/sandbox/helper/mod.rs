@@ -10,6 +10,7 @@ mod filter;
 mod groups;
 mod init;
 mod limits;
+mod links;
 mod owner;
 mod program;
 mod sys;

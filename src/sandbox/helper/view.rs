@@ -20,7 +20,7 @@ use rustix::mount::{
 
 use super::super::policy::Level;
 use super::super::wire::Request;
-use super::{owner, program, sys};
+use super::{links, owner, program, sys};
 
 /// Private temporary files, if the policy has no limit of memory to take it from.
 const TEMPORARY_BYTES_MAX: u64 = 256 << 20;
@@ -293,7 +293,9 @@ fn cover(request: &Request) -> io::Result<()> {
     let files = &request.policy.files;
     // What lies in a covered folder is covered with it, and is no longer there to be covered.
     let (hidden, frozen) = (outermost(real(&files.hidden)), real(&files.read_only));
-    pin_above(hidden.iter().chain(&frozen))?;
+    let links = links::leading_to(files.hidden.iter().chain(&files.read_only));
+    pin_above(hidden.iter().chain(&frozen).chain(&links))?;
+    links.iter().try_for_each(|link| links::hold(link))?;
     for path in &frozen {
         mount_bind_recursive(path, path)?;
         read_only(path)?;
