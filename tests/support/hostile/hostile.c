@@ -166,6 +166,63 @@ static void sockets(const char *pathname) {
     found("pair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
 }
 
+static struct sockaddr_un at(const char *path) {
+    struct sockaddr_un place = {.sun_family = AF_UNIX};
+    strncpy(place.sun_path, path, sizeof place.sun_path - 1);
+    return place;
+}
+
+static int tie(int one, const char *path) {
+    struct sockaddr_un place = at(path);
+    return connect(one, (struct sockaddr *)&place, sizeof place);
+}
+
+static long send_to(int one, const char *path) {
+    struct sockaddr_un place = at(path);
+    return sendto(one, "out", 3, MSG_DONTWAIT, (struct sockaddr *)&place, sizeof place);
+}
+
+static void found_pair(const char *kind, const char *what, long outcome) {
+    char words[64];
+    snprintf(words, sizeof words, "%s-%s", kind, what);
+    found(words, outcome);
+}
+
+/* The two ends of a tied pair, and every way to tie one of them to somebody else. */
+static void tied(const char *kind, int type, const char *path) {
+    int pair[2];
+    found_pair(kind, "pair", socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
+    found_pair(kind, "plain-pair", socketpair(AF_UNIX, type, 0, pair));
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    found_pair(kind, "connect", tie(pair[0], path));
+    found_pair(kind, "untie", connect(pair[0], &none, sizeof none));
+    found_pair(kind, "listen", listen(pair[0], 1));
+    /* Where an address is no mistake it is overlooked: this reaches the other end, or nobody. */
+    send_to(pair[0], path);
+    shutdown(pair[0], SHUT_RDWR);
+    found_pair(kind, "connect-again", tie(pair[0], path));
+    close(pair[1]);
+    found_pair(kind, "connect-alone", tie(pair[0], path));
+}
+
+/* pairs STREAM PACKETS DATAGRAMS: where somebody listens for each. */
+static void pairs(const char *stream, const char *packets, const char *datagrams) {
+    tied("stream", SOCK_STREAM, stream);
+    tied("packets", SOCK_SEQPACKET, packets);
+    const struct { const char *name; long type; } kinds[] = {
+        {"datagrams", SOCK_DGRAM}, {"datagrams-quiet", SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK},
+        {"datagrams-long", SOCK_DGRAM | 1L << 32}, {"raw", SOCK_RAW}, {"raw-quiet", SOCK_RAW | SOCK_CLOEXEC},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int pair[2] = {-1, -1};
+        found_pair(kinds[i].name, "pair", syscall(SYS_socketpair, (long)AF_UNIX, kinds[i].type, 0L, pair));
+        found_pair(kinds[i].name, "send", send_to(pair[0], datagrams));
+        found_pair(kinds[i].name, "connect", tie(pair[0], datagrams));
+    }
+    int other[2];
+    found("other-family", socketpair(AF_INET, SOCK_STREAM, 0, other));
+}
+
 static int nothing(void *unused) {
     (void)unused;
     return 0;
@@ -291,6 +348,7 @@ int main(int count, char **words) {
     if (!strcmp(verb, "files")) many_files(words[2], atoi(words[3]));
     if (!strcmp(verb, "flood")) flood(number);
     if (!strcmp(verb, "sockets")) sockets(words[2]);
+    if (!strcmp(verb, "pairs")) pairs(words[2], words[3], words[4]);
     if (!strcmp(verb, "escapes")) escapes();
     if (!strcmp(verb, "around")) files(words[2], words[3], words[4]);
     if (!strcmp(verb, "reach")) reach(count - 2, words + 2);
