@@ -77,6 +77,36 @@ static void bomb(int most) {
     }
 }
 
+static pid_t parent_of(pid_t process) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    int file = open(path, O_RDONLY);
+    ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+    text[length > 0 ? length : 0] = 0;
+    const char *rest = strrchr(text, ')');
+    int parent = 0;
+    return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* hold init|helper|both: stops those who keep it, with others around who would be left. Or traces the init, which
+ * holds it without stopping it. */
+static void hold(const char *who) {
+    pid_t init = getppid(), helper = parent_of(init);
+    if (helper <= 1) { say("has no helper"); return; }
+    daemons(3);
+    if (!strcmp(who, "trace")) {
+        long traced = ptrace(PTRACE_SEIZE, init, NULL, NULL);
+        found("trace", traced < 0 ? traced : ptrace(PTRACE_INTERRUPT, init, NULL, NULL));
+        return;
+    }
+    if (strcmp(who, "init")) kill(helper, SIGSTOP);
+    if (!strcmp(who, "both")) kill(init, SIGSTOP);
+    say("ready");
+    /* It may not live to say anything after this. */
+    if (!strcmp(who, "init")) kill(init, SIGSTOP);
+}
+
 static void touch_all(char *memory, size_t length) {
     for (size_t at = 0; at < length; at += 4096) memory[at] = 1;
 }
@@ -340,6 +370,7 @@ int main(int count, char **words) {
     if (!strcmp(verb, "leave")) { daemons(number); say("ready"); return 0; }
     if (!strcmp(verb, "deaf")) { deaf(); say("ready"); stay(); }
     if (!strcmp(verb, "stop")) { daemons(2); say("ready"); kill(0, SIGSTOP); stay(); }
+    if (!strcmp(verb, "hold")) { hold(words[2]); if (count < 4) stay(); }
     if (!strcmp(verb, "bomb")) bomb(number);
     if (!strcmp(verb, "spin")) spin();
     if (!strcmp(verb, "sleep")) { say("ready"); stay(); }
