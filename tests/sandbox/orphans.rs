@@ -167,6 +167,111 @@ async fn a_killed_keeper_takes_the_tree_with_it() {
     }
 }
 
+/// SB-6: what keeps a tree is stopped, from outside or, where there is no namespace, by the program: it watches no
+/// more, so the tree goes, and that is told. A stopped init once kept everything alive, whatever became of colibri.
+#[tokio::test]
+async fn a_stopped_init_takes_the_tree_with_it() {
+    let villain = Villain::new();
+    let ways = policies().into_iter().map(|policy| (policy, "daemons", "5"));
+    let ways = ways.chain(policies().into_iter().skip(1).map(|policy| (policy, "hold", "init")));
+    for (policy, verb, word) in ways {
+        let child = villain.ready(&[verb, word], &policy).await;
+        if verb == "daemons" {
+            signal(child_of(child.life.pid), "STOP");
+        }
+        let end = tokio::time::timeout(PATIENCE, child.life.how_it_ended()).await.expect("it is told");
+        assert_eq!(end, End::Lost, "{verb} under {:?}", policy.level);
+        villain.assert_gone();
+    }
+}
+
+/// SB-6: a program stops the helper, or both who keep it; then colibri is killed. Its death lets the helper go on, and
+/// the helper ends everything.
+#[test]
+fn stopped_keepers_go_on_when_colibri_is_gone() {
+    let villain = Villain::new();
+    let degraded = ["--pretend-missing", "namespace", "--allow-degraded", "namespace"];
+    for options in [&["--sandbox", "off"][..], &degraded] {
+        for who in ["helper", "both"] {
+            let mut command = villain.run(options, &["hold", who]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut colibri = command.spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(colibri.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            let helper = child_of(colibri.id());
+            assert!(wait_until(PATIENCE, || is_stopped(helper)), "the helper was stopped");
+            let init = child_of(helper);
+            assert!(who == "helper" || wait_until(PATIENCE, || is_stopped(init)), "the init was stopped");
+            signal(colibri.id(), "KILL");
+            colibri.wait().unwrap();
+            villain.assert_gone();
+        }
+    }
+}
+
+/// SB-6: an init that is held in a way that nobody is told of does not outlive colibri for long: the helper watches
+/// the line too. Tracing is such a way, and root's alone.
+#[test]
+fn a_held_init_goes_soon_after_colibri() {
+    let villain = Villain::new();
+    let mut command = villain.run(&["--sandbox", "off"], &["hold", "trace"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut colibri = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(colibri.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(line, if is_root { "trace ok\n" } else { "trace EPERM\n" });
+    signal(colibri.id(), "KILL");
+    colibri.wait().unwrap();
+    wait_until(Duration::from_secs(10), || villain.survivors().is_empty());
+    villain.assert_gone();
+}
+
+/// SB-6: both who keep a tree are stopped, and the helper is killed, as colibri does if it takes too long: then the
+/// init goes on, and ends everything.
+#[tokio::test]
+async fn a_stopped_init_goes_on_when_the_helper_is_killed() {
+    let villain = Villain::new();
+    for policy in policies().into_iter().skip(1) {
+        let child = villain.ready(&["hold", "both"], &policy).await;
+        let init = child_of(child.life.pid);
+        assert!(wait_until(PATIENCE, || is_stopped(child.life.pid) && is_stopped(init)), "both were stopped");
+        signal(child.life.pid, "KILL");
+        villain.assert_gone();
+    }
+}
+
+/// PR-15: a program stops the helper and leaves; its end is not held up until colibri loses patience with the helper.
+#[tokio::test]
+async fn a_stopped_helper_holds_up_no_end() {
+    let villain = Villain::new();
+    for policy in policies().into_iter().skip(1) {
+        let child = villain.ready(&["hold", "helper", "leave"], &policy).await;
+        let end = tokio::time::timeout(Duration::from_secs(4), child.life.how_it_ended()).await;
+        assert_eq!(end.expect("it is told at once"), End::Exited { code: 0 }, "{:?}", policy.level);
+        villain.assert_gone();
+    }
+}
+
+/// PR-15: whoever starts colibri may ignore the end of children, and that is inherited. The init once never heard that
+/// the program had ended, and colibri waited for ever.
+#[test]
+fn an_end_is_noticed_though_colibris_parent_ignores_them() {
+    let villain = Villain::new();
+    for level in ["off", "standard", "strict"] {
+        let inner = villain.run(&["--sandbox", level], &["leave", "2"]);
+        let mut command = Command::new("env");
+        command.arg("--ignore-signal=CHLD").arg(inner.get_program()).args(inner.get_args());
+        command.env("HOME", &villain.folder).current_dir(&villain.folder).stdout(Stdio::null());
+        let mut colibri = command.spawn().unwrap();
+        let ended = wait_until(PATIENCE / 3, || colibri.try_wait().unwrap().is_some());
+        let _ = colibri.kill();
+        assert!(ended && colibri.wait().unwrap().success(), "{level}");
+        villain.assert_gone();
+    }
+}
+
 /// SB-6, PR-15: hundreds of runs leave no zombie, no descriptor and no control group.
 #[tokio::test]
 async fn many_runs_leave_nothing() {
@@ -192,8 +297,16 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// The only child of a process.
+fn is_stopped(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
+/// The only child of a process, whichever of its threads started it.
 fn child_of(pid: u32) -> u32 {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let children: String = threads
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default())
+        .collect();
     children.trim().parse().unwrap_or_else(|_| panic!("one child of {pid}: {children:?}"))
 }

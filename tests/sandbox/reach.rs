@@ -1,6 +1,6 @@
 //! What is out of reach: colibri's own files, other people's, the network, and the ways out.
 
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::PathBuf;
 
 use colibri::sandbox::policy::{Files, Network};
@@ -134,6 +134,89 @@ async fn without_a_network_there_are_no_sockets() {
     all_refused(&villain.said(&words, &alone).await, &["pair"]);
     let said = villain.said(&words, &Policy::default()).await;
     assert!(said.contains(&"tcp ok".to_owned()) && said.contains(&"pathname ok".to_owned()), "{said:?}");
+}
+
+/// A socket of each kind on which somebody of this machine listens, in a folder that is open to everybody.
+struct Listeners {
+    stream: UnixListener,
+    packets: std::os::fd::OwnedFd,
+    datagrams: UnixDatagram,
+    folder: tempfile::TempDir,
+}
+
+impl Listeners {
+    const NAMES: [&str; 3] = ["stream", "packets", "datagrams"];
+
+    fn new() -> Self {
+        use rustix::net::{
+            AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+        };
+        // Not below /tmp, which is private under `strict`.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        open_to_all(folder.path());
+        let paths = Self::NAMES.map(|name| folder.path().join(name));
+        let stream = UnixListener::bind(&paths[0]).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let packets = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        bind(&packets, &SocketAddrUnix::new(&paths[1]).unwrap()).unwrap();
+        listen(&packets, 1).unwrap();
+        let datagrams = UnixDatagram::bind(&paths[2]).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
+        for path in &paths {
+            open_to_all(path);
+        }
+        Self { stream, packets, datagrams, folder }
+    }
+
+    /// Whoever was heard, by the kind of socket.
+    fn heard(&self) -> Vec<&str> {
+        let [stream, packets, datagrams] = Self::NAMES;
+        let mut heard = Vec::new();
+        heard.extend(self.stream.accept().is_ok().then_some(stream));
+        heard.extend(rustix::net::accept(&self.packets).is_ok().then_some(packets));
+        while self.datagrams.recv(&mut [0; 8]).is_ok() {
+            heard.push(datagrams);
+        }
+        heard
+    }
+}
+
+fn open_to_all(path: &std::path::Path) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+}
+
+/// SB-3: where sockets of this machine are refused, a pair of them leads to nobody else. A pair of datagrams once did:
+/// each of the two could be sent from, and tied anew, to any socket that somebody listens on. Pairs that are tied for
+/// good stay.
+#[tokio::test]
+async fn a_pair_of_sockets_leads_to_nobody_else() {
+    let (villain, listeners) = (Villain::new(), Listeners::new());
+    let places = Listeners::NAMES.map(|name| listeners.folder.path().join(name).display().to_string());
+    let words = ["pairs", &places[0], &places[1], &places[2]];
+    let files = Files { allow_read: vec![listeners.folder.path().into()], ..Files::default() };
+    let hosts = Network::Hosts(colibri::sandbox::policy::Hosts::allowing(&["example.com"]).unwrap());
+    let strict = Policy { files, ..Policy::strict() };
+    let policies = [
+        strict.clone(),
+        Policy { network: Some(Network::Full), ..strict.clone() },
+        Policy { network: Some(hosts.clone()), ..strict.clone() },
+        Policy { network: Some(hosts), ..Policy::default() },
+        Policy { network: Some(Network::None), ..Policy::default() },
+    ];
+    let tied = ["stream-pair", "stream-plain-pair", "packets-pair", "packets-plain-pair"];
+    for policy in policies {
+        let said = villain.said(&words, &policy).await;
+        all_refused(&said, &tied);
+        assert!(said.contains(&"other-family EPERM".to_owned()), "{said:?}");
+        assert_eq!(listeners.heard(), Vec::<&str>::new(), "{policy:?}");
+    }
+    // It is the filter that holds this: without it those places are in reach, for datagrams alone.
+    let missing = || [colibri::sandbox::Layer::Seccomp].into();
+    let without = Policy { pretend_missing: missing(), allow_degraded: missing(), ..strict };
+    villain.said(&words, &without).await;
+    let heard = listeners.heard();
+    assert!(!heard.is_empty() && heard.iter().all(|kind| *kind == "datagrams"), "{heard:?}");
 }
 
 /// T9 of the abuse list: without a network no name is resolved, by the system's own way or by asking.

@@ -93,23 +93,26 @@ const MACHINE: u32 = 0;
 /// Numbers from here on are the same calls in another dress (x32).
 const OTHER_DRESS: u32 = 0x4000_0000;
 
-/// Where the kernel shows the call's number, its machine, and the low half of its first argument.
+/// Where the kernel shows the call's number, its machine, and the low halves of its first arguments: all that it
+/// reads of numbers as short as a family or a kind of socket.
 const NUMBER: u32 = 0;
 const ITS_MACHINE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
+const SECOND_ARGUMENT: u32 = 24;
 
 const LOAD: u16 = 0x20;
 const RETURN: u16 = 0x06;
 const IF_EQUAL: u16 = 0x15;
 const IF_AT_LEAST: u16 = 0x35;
 const IF_ANY_BIT: u16 = 0x45;
+const KEEP_BITS: u16 = 0x54;
 
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0000;
 
 /// The filter. Without a network there are no sockets at all: those of this machine lie in the file
-/// system, where a network namespace does not reach. Pairs of them stay, runtimes talk to their own
-/// children with those. With some hosts there are sockets of the internet's families, which a network
+/// system, where a network namespace does not reach. Pairs of them stay if they are tied to each other, runtimes
+/// talk to their own children with those. With some hosts there are sockets of the internet's families, which a network
 /// namespace holds; and under `strict` no others even with the whole network, since sockets of this machine lead
 /// to services that act for whoever asks.
 pub(super) fn program(network: &Network, level: Level) -> Vec<sock_filter> {
@@ -132,6 +135,9 @@ pub(super) fn program(network: &Network, level: Level) -> Vec<sock_filter> {
         Network::Hosts(_) => steps.extend(families_alone(&INTERNET, refused)),
         Network::Full if level == Level::Strict => steps.extend(families_alone(&NETWORK, refused)),
         Network::Full => {}
+    }
+    if *network != Network::Full || level == Level::Strict {
+        steps.extend(tied_pairs_alone(refused));
     }
     let clone = u32::try_from(libc::SYS_clone).expect("a call's number is small");
     steps.extend([
@@ -163,6 +169,27 @@ fn families_alone(families: &[libc::c_int], refused: u32) -> Vec<sock_filter> {
     );
     steps.extend([step(RETURN, 0, 0, refused), step(RETURN, 0, 0, ALLOW)]);
     steps
+}
+
+/// The bits of a kind of socket; the others say how its descriptors behave.
+const KIND: u32 = 0xf;
+
+/// Pairs of sockets are refused unless the two are tied to each other for good. Those of datagrams are not: each can
+/// be sent from to any socket of this machine, and tied anew to one. (A raw one is one of datagrams.) Nor do other
+/// families have pairs that anybody needs.
+fn tied_pairs_alone(refused: u32) -> [sock_filter; 9] {
+    let pair = u32::try_from(libc::SYS_socketpair).expect("a call's number is small");
+    [
+        step(IF_EQUAL, 0, 8, pair),
+        step(LOAD, 0, 0, FIRST_ARGUMENT),
+        step(IF_EQUAL, 0, 4, libc::AF_UNIX.cast_unsigned()),
+        step(LOAD, 0, 0, SECOND_ARGUMENT),
+        step(KEEP_BITS, 0, 0, KIND),
+        step(IF_EQUAL, 2, 0, libc::SOCK_STREAM.cast_unsigned()),
+        step(IF_EQUAL, 1, 0, libc::SOCK_SEQPACKET.cast_unsigned()),
+        step(RETURN, 0, 0, refused),
+        step(RETURN, 0, 0, ALLOW),
+    ]
 }
 
 fn step(code: u16, then: u8, otherwise: u8, value: u32) -> sock_filter {

@@ -1,7 +1,7 @@
 //! The helper: colibri's own program under another name, with one thread, between colibri and a child.
 //!
-//! Owns: making the sandbox. It reads its request from the line, makes the namespaces, starts the init
-//! and waits for it; the init (`init.rs`) does the rest. It never returns to the rest of the program.
+//! Owns: making the sandbox, and outliving it. It reads its request from the line, makes the namespaces, starts
+//! the init and watches over it; the init (`init.rs`) does the rest. It never returns to the rest of the program.
 //! Must not know: tokio, configuration, logging. There is nobody to log to.
 
 pub(super) mod canary;
@@ -25,10 +25,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior, setsid, waitpid};
+use rustix::process::{
+    DumpableBehavior, Pid, Signal, WaitOptions, getppid, kill_process, set_dumpable_behavior,
+    set_parent_process_death_signal, setsid, waitpid,
+};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
+use tokio::time::Instant;
 
 use crate::domain::end::End;
 
@@ -59,8 +66,8 @@ impl From<io::Error> for Refusal {
     }
 }
 
-impl From<rustix::io::Errno> for Refusal {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Self {
         io::Error::from(error).into()
     }
 }
@@ -215,18 +222,27 @@ fn serve(
     // Nobody in the sandbox may read or stop what guards it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // If the init is killed where there is no namespace, what it kept comes to this process.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own))?;
+    // Whoever has stopped this process has not stopped it for good.
+    set_parent_process_death_signal(Some(Signal::CONT))?;
+    let children = sys::children_as_descriptor()?;
     let (theirs, ours) = io::pipe()?;
     match sys::fork()? {
         Fork::Child => {
-            drop(ours);
+            drop((ours, children));
+            set_parent_process_death_signal(Some(Signal::CONT))?;
             let code = init::main(request, streams, line, &OwnedFd::from(theirs), layers);
+            // Stopped, it would let colibri wait. In a namespace it is out of sight, and out of everybody's reach.
+            if getppid() == Some(own) {
+                let _ = kill_process(own, Signal::CONT);
+            }
             // Without unwinding or destructors: the parent's copies are not this process's to tidy.
             leave(code)
         }
         Fork::Parent(init) => {
             drop((streams, theirs));
-            outlive(init, layers.groups.as_ref());
+            outlive(init, line, &children, &layers);
             drop(ours);
             Ok(())
         }
@@ -238,12 +254,55 @@ fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
 
+/// Longer than an init takes that ends the largest tree, and shorter than colibri waits for it.
+const END_GRACE: Duration = Duration::from_secs(4);
+
 /// Waits for the init, and kills what is left where nothing else does.
-fn outlive(init: Pid, groups: Option<&Groups>) {
-    while let Err(rustix::io::Errno::INTR) = waitpid(Some(init), WaitOptions::empty()) {}
+fn outlive(init: Pid, line: &UnixStream, children: &OwnedFd, layers: &Layers) {
+    if !ends_by_itself(init, line, children) {
+        let _ = kill_process(init, Signal::KILL);
+        // In a namespace everybody goes with it, and before that nobody has the number in this view that they have
+        // here. Elsewhere it is one of those who are killed below: who traces it could let this wait for ever.
+        while layers.hold(Layer::Namespace)
+            && waitpid(Some(init), WaitOptions::empty()).is_err_and(|error| error == Errno::INTR)
+        {}
+    }
+    let groups = layers.groups.as_ref();
     groups.map(Groups::kill);
     tree::kill_descendants();
     groups.map(Groups::remove);
+}
+
+/// Waits for the init. False if it watches no more: it has been stopped, or colibri is gone and it does not end. Where
+/// there is no namespace whatever it keeps may stop it.
+fn ends_by_itself(init: Pid, line: &UnixStream, children: &OwnedFd) -> bool {
+    let mut cut_at: Option<Instant> = None;
+    loop {
+        let mut drained = [0; 128];
+        while rustix::io::read(children, &mut drained).is_ok_and(|count| count > 0) {}
+        match waitpid(Some(init), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((_, status))) => return !status.stopped(),
+            Ok(None) | Err(Errno::INTR) => {}
+            // There is no such process any more.
+            Err(_) => return true,
+        }
+        let left = cut_at.map(|cut_at| END_GRACE.saturating_sub(cut_at.elapsed()));
+        if left == Some(Duration::ZERO) {
+            return false;
+        }
+        let left = left.map(|left| Timespec::try_from(left).expect("it is short"));
+        // The letters on the line are the init's to read; here only its end matters, and only once.
+        let line = if cut_at.is_some() { None } else { Some(PollFd::new(line, PollFlags::RDHUP)) };
+        let mut all: Vec<PollFd<'_>> =
+            [PollFd::new(children, PollFlags::IN)].into_iter().chain(line).collect();
+        match poll(&mut all, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+        if all.get(1).is_some_and(|line| !line.revents().is_empty()) {
+            cut_at = Some(Instant::now());
+        }
+    }
 }
 
 /// Leaves colibri's namespaces. Returns what the program must know of its network.
@@ -326,8 +385,6 @@ fn map_user(uid: u32, gid: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
 
     /// PR-9: a process that cannot be made now may be made later, and then no layer is missing either.

@@ -62,8 +62,11 @@ pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
 
 /// Blocks every signal, and gives a descriptor that is readable when a child has changed.
 pub(super) fn children_as_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: both sets are initialised before they are read, and a descriptor is taken only if there is one.
+    // SAFETY: both sets are initialised before they are read, and a descriptor is taken only if there is one. No
+    // handler is installed, only removed.
     unsafe {
+        // Whoever started colibri may have ignored it, which is inherited: then no child is ever heard of.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut signals = std::mem::zeroed();
         libc::sigfillset(&raw mut signals);
         if libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut()) != 0 {

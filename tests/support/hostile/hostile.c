@@ -77,6 +77,36 @@ static void bomb(int most) {
     }
 }
 
+static pid_t parent_of(pid_t process) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    int file = open(path, O_RDONLY);
+    ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+    text[length > 0 ? length : 0] = 0;
+    const char *rest = strrchr(text, ')');
+    int parent = 0;
+    return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* hold init|helper|both: stops those who keep it, with others around who would be left. Or traces the init, which
+ * holds it without stopping it. */
+static void hold(const char *who) {
+    pid_t init = getppid(), helper = parent_of(init);
+    if (helper <= 1) { say("has no helper"); return; }
+    daemons(3);
+    if (!strcmp(who, "trace")) {
+        long traced = ptrace(PTRACE_SEIZE, init, NULL, NULL);
+        found("trace", traced < 0 ? traced : ptrace(PTRACE_INTERRUPT, init, NULL, NULL));
+        return;
+    }
+    if (strcmp(who, "init")) kill(helper, SIGSTOP);
+    if (!strcmp(who, "both")) kill(init, SIGSTOP);
+    say("ready");
+    /* It may not live to say anything after this. */
+    if (!strcmp(who, "init")) kill(init, SIGSTOP);
+}
+
 static void touch_all(char *memory, size_t length) {
     for (size_t at = 0; at < length; at += 4096) memory[at] = 1;
 }
@@ -164,6 +194,63 @@ static void sockets(const char *pathname) {
     found("abstract", two < 0 ? two : bind(two, (struct sockaddr *)&hidden, sizeof hidden));
     int pair[2];
     found("pair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+}
+
+static struct sockaddr_un at(const char *path) {
+    struct sockaddr_un place = {.sun_family = AF_UNIX};
+    strncpy(place.sun_path, path, sizeof place.sun_path - 1);
+    return place;
+}
+
+static int tie(int one, const char *path) {
+    struct sockaddr_un place = at(path);
+    return connect(one, (struct sockaddr *)&place, sizeof place);
+}
+
+static long send_to(int one, const char *path) {
+    struct sockaddr_un place = at(path);
+    return sendto(one, "out", 3, MSG_DONTWAIT, (struct sockaddr *)&place, sizeof place);
+}
+
+static void found_pair(const char *kind, const char *what, long outcome) {
+    char words[64];
+    snprintf(words, sizeof words, "%s-%s", kind, what);
+    found(words, outcome);
+}
+
+/* The two ends of a tied pair, and every way to tie one of them to somebody else. */
+static void tied(const char *kind, int type, const char *path) {
+    int pair[2];
+    found_pair(kind, "pair", socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
+    found_pair(kind, "plain-pair", socketpair(AF_UNIX, type, 0, pair));
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    found_pair(kind, "connect", tie(pair[0], path));
+    found_pair(kind, "untie", connect(pair[0], &none, sizeof none));
+    found_pair(kind, "listen", listen(pair[0], 1));
+    /* Where an address is no mistake it is overlooked: this reaches the other end, or nobody. */
+    send_to(pair[0], path);
+    shutdown(pair[0], SHUT_RDWR);
+    found_pair(kind, "connect-again", tie(pair[0], path));
+    close(pair[1]);
+    found_pair(kind, "connect-alone", tie(pair[0], path));
+}
+
+/* pairs STREAM PACKETS DATAGRAMS: where somebody listens for each. */
+static void pairs(const char *stream, const char *packets, const char *datagrams) {
+    tied("stream", SOCK_STREAM, stream);
+    tied("packets", SOCK_SEQPACKET, packets);
+    const struct { const char *name; long type; } kinds[] = {
+        {"datagrams", SOCK_DGRAM}, {"datagrams-quiet", SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK},
+        {"datagrams-long", SOCK_DGRAM | 1L << 32}, {"raw", SOCK_RAW}, {"raw-quiet", SOCK_RAW | SOCK_CLOEXEC},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int pair[2] = {-1, -1};
+        found_pair(kinds[i].name, "pair", syscall(SYS_socketpair, (long)AF_UNIX, kinds[i].type, 0L, pair));
+        found_pair(kinds[i].name, "send", send_to(pair[0], datagrams));
+        found_pair(kinds[i].name, "connect", tie(pair[0], datagrams));
+    }
+    int other[2];
+    found("other-family", socketpair(AF_INET, SOCK_STREAM, 0, other));
 }
 
 static int nothing(void *unused) {
@@ -283,6 +370,7 @@ int main(int count, char **words) {
     if (!strcmp(verb, "leave")) { daemons(number); say("ready"); return 0; }
     if (!strcmp(verb, "deaf")) { deaf(); say("ready"); stay(); }
     if (!strcmp(verb, "stop")) { daemons(2); say("ready"); kill(0, SIGSTOP); stay(); }
+    if (!strcmp(verb, "hold")) { hold(words[2]); if (count < 4) stay(); }
     if (!strcmp(verb, "bomb")) bomb(number);
     if (!strcmp(verb, "spin")) spin();
     if (!strcmp(verb, "sleep")) { say("ready"); stay(); }
@@ -291,6 +379,7 @@ int main(int count, char **words) {
     if (!strcmp(verb, "files")) many_files(words[2], atoi(words[3]));
     if (!strcmp(verb, "flood")) flood(number);
     if (!strcmp(verb, "sockets")) sockets(words[2]);
+    if (!strcmp(verb, "pairs")) pairs(words[2], words[3], words[4]);
     if (!strcmp(verb, "escapes")) escapes();
     if (!strcmp(verb, "around")) files(words[2], words[3], words[4]);
     if (!strcmp(verb, "reach")) reach(count - 2, words + 2);
