@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FsWord, StatVfsMountFlags, statfs};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, fsconfig_create, fsmount, fsopen, mount, mount_bind, mount_bind_recursive, mount_change,
-    mount_remount, move_mount, open_tree,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsmount, fsopen, mount, mount_bind, mount_bind_recursive,
+    mount_change, mount_remount, move_mount, open_tree, unmount,
 };
 
 use super::super::policy::Level;
@@ -300,8 +300,7 @@ fn cover(request: &Request) -> io::Result<()> {
         mount_bind_recursive(path, path)?;
         read_only(path)?;
     }
-    let nothing = Nothing::new()?;
-    hidden.iter().try_for_each(|path| nothing.cover(path))
+    Nothing::lend(|nothing| hidden.iter().try_for_each(|path| nothing.cover(path)))
 }
 
 /// Makes a mount of every folder above what is covered: a folder that is one cannot be renamed, and a
@@ -313,12 +312,20 @@ fn pin_above<'a>(covered: impl Iterator<Item = &'a PathBuf>) -> io::Result<()> {
     Ok(below_root.into_iter().try_for_each(|path| mount_bind_recursive(path, path))?)
 }
 
-/// A file and a folder that nobody may open.
+/// A file and a folder that nobody may open. Before Linux 6.15 there is no copy of what is mounted nowhere, so it is in a
+/// place that is always there, for as long as it is copied.
 struct Nothing(OwnedFd);
 
 impl Nothing {
+    const PLACE: &str = "/proc";
     const FILE: &str = "file";
     const FOLDER: &str = "folder";
+
+    /// What is covered with it stays so.
+    fn lend(cover: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<()> {
+        cover(&Self::new()?)?;
+        Ok(unmount(Self::PLACE, UnmountFlags::DETACH)?)
+    }
 
     fn new() -> io::Result<Self> {
         let made = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -329,6 +336,7 @@ impl Nothing {
         let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
         let file = rustix::fs::openat(&root, Self::FILE, flags, rustix::fs::Mode::empty())?;
         fs::File::from(file).set_permissions(fs::Permissions::from_mode(0o000))?;
+        attach(&root, Path::new(Self::PLACE))?;
         Ok(Self(root))
     }
 
