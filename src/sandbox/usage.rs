@@ -1,9 +1,12 @@
-//! What running children use, as the kernel shows it from outside: for people who look, never for a limit.
+//! What running children use, as the kernel shows it from outside: for people who look. The watch over limits looks
+//! from inside, and has only [`told`] from here.
 //!
 //! Owns: reading `/proc` for a child and everything it started. Must not know: what the child is for.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs;
+use std::io;
 
 /// The name under which colibri's program keeps a child; it is no part of what the child uses.
 #[cfg(target_os = "linux")]
@@ -50,12 +53,47 @@ fn usage_of(child: u32, by_parent: &HashMap<u32, Vec<u32>>) -> Option<Usage> {
     let pid = roots.iter().copied().min()?;
     let (mut whole, mut next) = (Usage { pid, memory_bytes: 0, processes: 0 }, roots);
     while let Some(process) = next.pop() {
-        let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else { continue };
+        let Some(status) = told(process, "status", tells_memory) else { continue };
         whole.processes += 1;
         whole.memory_bytes += memory_of(&status);
         next.extend(by_parent.get(&process).into_iter().flatten());
     }
     (whole.processes > 0).then_some(whole)
+}
+
+/// A thread may end between being listed and being read; after so many reads none is looked for any longer.
+const READS_MAX: usize = 256;
+
+/// What `/proc` tells of a process in one of its files. Of one whose first thread has ended it tells nothing there,
+/// though the others live on with all its memory; then it is what one of them tells, if that tells something.
+pub(super) fn told(pid: impl Display, file: &str, tells: impl Fn(&str) -> bool) -> Option<String> {
+    let first = fs::read_to_string(format!("/proc/{pid}/{file}"));
+    if first.as_deref().is_ok_and(&tells) {
+        return first.ok();
+    }
+    let (own, mut reads) = (pid.to_string(), 0);
+    while reads < READS_MAX {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        let others: Vec<_> = threads.filter(|thread| thread.file_name() != *own).collect();
+        reads += others.len();
+        if others.is_empty() {
+            break;
+        }
+        // Every one, however many there are: all but one of them may be dead.
+        for thread in others {
+            match fs::read_to_string(thread.path().join(file)) {
+                Ok(text) if tells(&text) => return Some(text),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return first.ok(),
+                _ => {}
+            }
+        }
+    }
+    first.ok()
+}
+
+/// Whether a status is that of somebody who has memory.
+pub(super) fn tells_memory(status: &str) -> bool {
+    status.contains("\nRssAnon:")
 }
 
 fn is_keeper(pid: u32) -> bool {

@@ -9,6 +9,7 @@ use colibri::sandbox::{Layer, Policy, start_under};
 use tokio::io::AsyncBufReadExt;
 
 use super::support::Villain;
+use super::users::as_nobody;
 
 const MB: u64 = 1 << 20;
 
@@ -68,17 +69,109 @@ async fn shared_memory_is_counted_once() {
 #[tokio::test]
 async fn memory_is_limited_without_namespaces() {
     let villain = Villain::new();
-    let missing = [Layer::Namespace];
     let limits = Limits { memory_bytes: Some(128 * MB), ..Limits::default() };
-    let policy = Policy {
-        limits,
-        pretend_missing: missing.into(),
-        allow_degraded: missing.into(),
-        ..Policy::default()
-    };
+    let policy = Policy { limits, ..without_namespaces() };
     let child = villain.start(&["memory", "forks", "100", "4"], &policy);
     assert_eq!(child.life.how_it_ended().await, End::Memory);
     villain.assert_gone();
+}
+
+fn without_namespaces() -> Policy {
+    let missing = [Layer::Namespace];
+    Policy { pretend_missing: missing.into(), allow_degraded: missing.into(), ..Policy::default() }
+}
+
+/// SB-3: a process goes on without its first thread, and its memory still counts. The watch once read only what the
+/// kernel tells of that thread, for which a dead one holds nothing; nor does it help to pass on from thread to thread.
+#[tokio::test]
+async fn memory_counts_when_the_first_thread_has_ended() {
+    let villain = Villain::new();
+    let limits = Limits { memory_bytes: Some(64 * MB), ..Limits::default() };
+    for policy in [Policy::default(), Policy::strict(), without_namespaces()] {
+        let policy = Policy { limits: limits.clone(), ..policy };
+        for kind in ["leaderless", "passed-on"] {
+            let child = villain.start(&["memory", kind, "400"], &policy);
+            assert_eq!(child.life.how_it_ended().await, End::Memory, "{kind} {:?}", policy.level);
+            villain.assert_gone();
+        }
+    }
+}
+
+/// SB-3: whoever looks from outside sees it too.
+#[tokio::test]
+async fn memory_is_shown_when_the_first_thread_has_ended() {
+    let villain = Villain::new();
+    let child = villain.ready(&["memory", "leaderless", "40"], &Policy::default()).await;
+    let used = colibri::sandbox::usage(&[child.life.pid])[0].expect("it runs");
+    assert!(used.memory_bytes >= 40 * MB && used.processes == 1, "{used:?}");
+    child.life.end().await;
+    villain.assert_gone();
+}
+
+/// SB-3: memory of System V objects counts, though it is in no process. It once counted nowhere.
+#[tokio::test]
+async fn memory_of_system_v_objects_is_limited() {
+    let villain = Villain::new();
+    let limits = Limits { memory_bytes: Some(64 * MB), ..Limits::default() };
+    for policy in [Policy::default(), Policy::strict()] {
+        let policy = Policy { limits: limits.clone(), ..policy };
+        for kind in ["segments", "messages", "semaphores"] {
+            let child = villain.start(&["memory", kind, "200"], &policy);
+            assert_eq!(child.life.how_it_ended().await, End::Memory, "{kind} {:?}", policy.level);
+            villain.assert_gone();
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        let options = ["--sandbox", "strict", "--memory-mb", "64"];
+        let over = as_nobody(&villain, &options, &["memory", "segments", "200"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&over.stderr).contains("more memory than it may"), "{over:?}");
+    }
+}
+
+/// SB-3: a segment that several have mapped is one segment.
+#[tokio::test]
+async fn a_segment_that_is_mapped_is_counted_once() {
+    let villain = Villain::new();
+    let limits = Limits { memory_bytes: Some(64 * MB), ..Limits::default() };
+    for policy in [Policy::default(), Policy::strict()] {
+        let policy = Policy { limits: limits.clone(), ..policy };
+        let child = villain.ready(&["memory", "attached", "40", "3"], &policy).await;
+        // Many looks long.
+        let early = tokio::time::timeout(Duration::from_millis(700), child.life.how_it_ended()).await;
+        assert!(early.is_err(), "{early:?}");
+        child.life.end().await;
+    }
+}
+
+/// SB-3: the time of a child whose parent ignores its end counts. The kernel adds it to nobody's, and so it was once
+/// used without end.
+#[tokio::test]
+async fn time_of_children_that_nobody_waits_for_is_limited() {
+    let villain = Villain::new();
+    let limits = Limits { cpu: Some(Duration::from_secs(1)), ..Limits::default() };
+    for policy in [Policy::default(), Policy::strict(), without_namespaces()] {
+        let policy = Policy { limits: limits.clone(), ..policy };
+        // No child comes near the limit of a single process, and the last less than a tick of the kernel's clock.
+        for each_ms in ["300", "30", "8"] {
+            let child = villain.start(&["burn", "ignored", each_ms, "10000"], &policy);
+            assert_eq!(child.life.how_it_ended().await, End::Cpu, "{each_ms} ms {:?}", policy.level);
+            villain.assert_gone();
+        }
+    }
+}
+
+/// SB-3: nobody's time is counted twice, whoever waits for them.
+#[tokio::test]
+async fn time_of_children_that_are_waited_for_is_counted_once() {
+    let villain = Villain::new();
+    let limits = Limits { cpu: Some(Duration::from_secs(2)), ..Limits::default() };
+    for policy in [Policy::default(), without_namespaces()] {
+        let policy = Policy { limits: limits.clone(), ..policy };
+        for words in [["waited", "200"], ["waited", "30"], ["orphans", "200"], ["orphans", "30"]] {
+            let child = villain.start(&["burn", words[0], words[1], "1200"], &policy);
+            assert_eq!(child.life.how_it_ended().await, End::Exited { code: 0 }, "{words:?}");
+        }
+    }
 }
 
 /// T4 of the abuse list: memory that no process maps cannot be seen by the watch; under `strict` it
@@ -101,11 +194,8 @@ async fn memory_out_of_sight_is_refused_under_strict() {
 #[tokio::test]
 async fn a_fork_bomb_is_ended() {
     let villain = Villain::new();
-    let missing = [Layer::Namespace];
     let limits = Limits { processes: Some(64), ..Limits::default() };
-    let bare =
-        Policy { pretend_missing: missing.into(), allow_degraded: missing.into(), ..Policy::default() };
-    for policy in [Policy::default(), Policy::strict(), bare] {
+    for policy in [Policy::default(), Policy::strict(), without_namespaces()] {
         let policy = Policy { limits: limits.clone(), ..policy };
         // Far beyond the limit, but not without one: the machine is shared.
         let child = villain.start(&["bomb", "2000"], &policy);

@@ -19,9 +19,12 @@ use crate::domain::end::End;
 
 use super::super::policy::{Layer, Level};
 use super::super::wire::{LEAVE, Report, Request};
+use super::clock::Clock;
 use super::groups::Groups;
+use super::ipc::Held;
 use super::sys::{self, Fork};
-use super::{Layers, Refusal, Streams, leave, limits, program, tell, tell_end, tree, view};
+use super::tree::Usage;
+use super::{Layers, Refusal, Streams, ipc, leave, limits, program, tell, tell_end, tree, view};
 
 /// The init's whole life; returns when everything it kept may go, or has gone.
 pub(super) fn main(
@@ -56,6 +59,7 @@ struct Init<'a> {
     layers: Layers,
     /// The kernel bounds the number of processes too, so that the watch need not hurry for it.
     is_bounded: bool,
+    clock: Clock,
     begun: Instant,
     look_at: Instant,
 }
@@ -108,6 +112,7 @@ impl<'a> Init<'a> {
             server,
             layers,
             is_bounded,
+            clock: Clock::default(),
             begun,
             look_at: begun,
         })
@@ -220,7 +225,7 @@ impl<'a> Init<'a> {
     /// What the program's status means, given the limits it ran under.
     fn end_of(&self, status: i32) -> End {
         let cpu = self.request.policy.limits.cpu;
-        let used_up = || cpu.is_some_and(|most| tree::usage(&[], true).cpu >= most);
+        let used_up = || cpu.is_some_and(|most| self.clock.used_by_the_dead() >= most);
         match ExitStatus::from_raw(status).signal() {
             // Also if it was somebody it had started: what it did about that is no end of its own.
             _ if self.is_out_of_memory() => End::Memory,
@@ -252,17 +257,37 @@ impl<'a> Init<'a> {
         if self.is_out_of_memory() {
             return Some(End::Memory);
         }
-        let is_alone = self.layers.hold(Layer::Namespace);
-        let members = if is_alone { tree::everybody_else() } else { tree::descendants() };
-        let mut usage = tree::usage(&members, limits.cpu.is_some());
-        // Nobody is ended for what a fork merely shares with its parent.
-        if limits.memory_bytes.is_some_and(|most| usage.memory_bytes > most) {
-            usage.memory_bytes = usage.memory_bytes.min(tree::exact_memory_bytes(&members));
-        }
-        if is_alone {
-            usage.memory_bytes += view::memory_bytes(self.request);
-        }
+        let usage = self.usage();
         self.look_at = now + limits::pace(limits, &usage, self.is_bounded);
         limits::broken(limits, &usage)
+    }
+
+    /// What the tree uses, as far as there is a limit to it. What seems too much is looked at twice.
+    fn usage(&mut self) -> Usage {
+        let limits = &self.request.policy.limits;
+        let is_alone = self.layers.hold(Layer::Namespace);
+        let members = || if is_alone { tree::everybody_else() } else { tree::descendants() };
+        let everybody = members();
+        let mut usage = tree::usage(&everybody);
+        if let Some(most) = limits.memory_bytes {
+            let objects = if is_alone { ipc::held(usage.tasks) } else { Held::default() };
+            let files = if is_alone { view::memory_bytes(self.request) } else { 0 };
+            let in_processes = usage.memory_bytes;
+            usage.memory_bytes += objects.bytes() + files;
+            // Nobody is ended for what a fork merely shares with its parent.
+            if usage.memory_bytes > most {
+                let exact = tree::exact_memory_bytes(&everybody).min(in_processes);
+                usage.memory_bytes = exact + objects.exact_bytes(&everybody) + files;
+            }
+        }
+        if let Some(most) = limits.cpu {
+            let mut time = self.clock.look(&everybody);
+            // Nor for the time of a child that its parent took in between being looked at the one and the other.
+            if time.used > most {
+                time = self.clock.look(&members());
+            }
+            (usage.cpu, usage.loses_cpu) = (time.used, time.is_being_lost);
+        }
+        usage
     }
 }

@@ -71,8 +71,11 @@ pub(super) fn broken(limits: &Limits, usage: &Usage) -> Option<End> {
 }
 
 /// How long one may look away: as long as the tree needs at the very least to break a limit that nobody
-/// else holds.
+/// else holds. What is lost is what was used after the last look, so where time is lost the next comes soon.
 pub(super) fn pace(limits: &Limits, usage: &Usage, is_bounded: bool) -> Duration {
+    if usage.loses_cpu {
+        return PACE_FASTEST;
+    }
     let memory =
         limits.memory_bytes.map(|most| most.saturating_sub(usage.memory_bytes) / GROWTH_BYTES_PER_MS);
     let tasks =
@@ -108,6 +111,8 @@ mod tests {
         check(999, 0, 10);
         check(16, 96, 10);
         assert_eq!(pace(&Limits::none(), &Usage::default(), false), PACE_SLOWEST);
+        let losing = Usage { loses_cpu: true, ..Usage::default() };
+        assert_eq!(pace(&Limits::none(), &losing, true), PACE_FASTEST);
         let crowded = Usage { memory_bytes: 16 << 20, tasks: 96, ..Usage::default() };
         assert_eq!(pace(&limits(), &crowded, true), Duration::from_millis(60), "the kernel holds the other");
         assert_eq!(

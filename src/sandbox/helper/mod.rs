@@ -5,10 +5,12 @@
 //! Must not know: tokio, configuration, logging. There is nobody to log to.
 
 pub(super) mod canary;
+mod clock;
 mod door;
 mod filter;
 mod groups;
 mod init;
+mod ipc;
 mod limits;
 mod links;
 mod owner;

@@ -9,6 +9,8 @@ use rustix::event::Timespec;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use tokio::time::Instant;
 
+use super::super::usage::{tells_memory, told};
+
 /// A tree that forks without end is killed again and again for this long.
 const KILL_WAIT: Duration = Duration::from_secs(3);
 
@@ -23,25 +25,19 @@ pub(super) struct Usage {
     pub(super) memory_bytes: u64,
     /// Processes and threads.
     pub(super) tasks: u32,
-    /// Processor time, with that of the dead who were waited for.
+    /// Processor time, with that of the dead; the [`Clock`](super::clock::Clock) tells it.
     pub(super) cpu: Duration,
+    /// Whether processor time is being lost to the watch.
+    pub(super) loses_cpu: bool,
 }
 
-/// What these processes use. One that ends while it is looked at counts nothing.
-pub(super) fn usage(members: &[Pid], wants_cpu: bool) -> Usage {
+/// What these processes hold. One that ends while it is looked at counts nothing.
+pub(super) fn usage(members: &[Pid]) -> Usage {
     let mut whole = Usage::default();
     for pid in members {
-        let folder = format!("/proc/{pid}");
-        if let Ok(status) = fs::read_to_string(format!("{folder}/status")) {
+        if let Some(status) = told(pid, "status", tells_memory) {
             add_status(&mut whole, &status);
         }
-        if wants_cpu && let Ok(stat) = fs::read_to_string(format!("{folder}/stat")) {
-            whole.cpu += cpu_of(&stat);
-        }
-    }
-    if wants_cpu && let Ok(stat) = fs::read_to_string("/proc/self/stat") {
-        // Orphans are waited for here.
-        whole.cpu += cpu_of_waited(&stat);
     }
     whole
 }
@@ -62,8 +58,8 @@ fn add_status(whole: &mut Usage, status: &str) {
 /// counts as it does for [`usage`].
 pub(super) fn exact_memory_bytes(members: &[Pid]) -> u64 {
     let exact = |pid: &Pid| {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
-        rollup.as_deref().and_then(proportional).unwrap_or_else(|| usage(&[*pid], false).memory_bytes)
+        let rollup = told(pid, "smaps_rollup", |text| !text.is_empty());
+        rollup.as_deref().and_then(proportional).unwrap_or_else(|| usage(&[*pid]).memory_bytes)
     };
     members.iter().map(exact).sum()
 }
@@ -78,22 +74,8 @@ fn proportional(rollup: &str) -> Option<u64> {
 }
 
 /// The fields after the name, which may itself hold spaces and brackets.
-fn fields(stat: &str) -> Vec<&str> {
+pub(super) fn fields(stat: &str) -> Vec<&str> {
     stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect())
-}
-
-fn ticks(fields: &[&str], indexes: std::ops::Range<usize>) -> Duration {
-    let ticks = fields.get(indexes).unwrap_or_default().iter().filter_map(|text| text.parse::<u64>().ok());
-    Duration::from_millis(ticks.sum::<u64>() * 1000 / rustix::param::clock_ticks_per_second())
-}
-
-/// Fields 14 to 17 of `proc(5)`: its own time, and that of children it waited for.
-fn cpu_of(stat: &str) -> Duration {
-    ticks(&fields(stat), 11..15)
-}
-
-fn cpu_of_waited(stat: &str) -> Duration {
-    ticks(&fields(stat), 13..15)
 }
 
 /// Everybody else in the process namespace of which this is the first.
@@ -203,7 +185,5 @@ mod tests {
     fn a_name_cannot_forge_fields() {
         let stat = "7 (a) R 1 (b)) S 3 7 7 0 -1 0 0 0 0 0 100 50 25 25 20 0 1";
         assert_eq!(fields(stat)[1], "3");
-        assert_eq!(cpu_of(stat), Duration::from_secs(2));
-        assert_eq!(cpu_of_waited(stat), Duration::from_millis(500));
     }
 }

@@ -14,12 +14,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/ptrace.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MB ((size_t)1 << 20)
@@ -128,9 +132,85 @@ static void share(size_t mb, int forks) {
     stay();
 }
 
+#define THREAD (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM)
+#define STACK ((size_t)1 << 14)
+#define STACKS 64
+static char stacks[STACKS][STACK] __attribute__((aligned(16)));
+
+/* What the other threads take, and how far they have got with it. */
+static struct { char *memory; size_t length; atomic_size_t at; atomic_uint threads; } task;
+
+static int fill_alone(void *unused) {
+    (void)unused;
+    touch_all(task.memory, task.length);
+    say("ready");
+    stay();
+    return 0;
+}
+
+/* Takes a little, and leaves the rest and the memory to another thread, without end. */
+static int fill_and_pass_on(void *unused) {
+    (void)unused;
+    size_t at = atomic_fetch_add(&task.at, 1 << 15);
+    if (at < task.length) touch_all(task.memory + at, 1 << 15);
+    char *stack = stacks[atomic_fetch_add(&task.threads, 1) % STACKS];
+    while (clone(fill_and_pass_on, stack + STACK, THREAD, NULL) < 0) {}
+    return 0;
+}
+
+/* The first thread ends, and leaves everything to others: the process looks dead. */
+static void leave_to(int (*other)(void *), size_t length) {
+    task.memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    task.length = length;
+    atomic_store(&task.threads, 1);
+    clone(other, stacks[0] + STACK, THREAD, NULL);
+    syscall(SYS_exit, 0);
+}
+
+/* Memory in System V objects, mapped by nobody once it is filled. */
+static void segments(size_t mb) {
+    for (size_t done = 0; done < mb; done += 16) {
+        char *memory = shmat(shmget(IPC_PRIVATE, 16 * MB, 0600), NULL, 0);
+        if (memory == (void *)-1) { found("segments", -1); return; }
+        touch_all(memory, 16 * MB);
+        shmdt(memory);
+    }
+}
+
+/* Even empty messages take memory; about as much as a queue may hold of them is a megabyte. */
+static void messages(size_t mb) {
+    struct { long kind; } empty = {1};
+    for (size_t done = 0; done < mb; done++) {
+        int queue = msgget(IPC_PRIVATE, 0600);
+        if (queue < 0) { found("messages", -1); return; }
+        while (msgsnd(queue, &empty, 0, IPC_NOWAIT) == 0) {}
+    }
+}
+
+static void semaphores(size_t mb) {
+    for (size_t done = 0; done < mb; done++)
+        if (semget(IPC_PRIVATE, MB / 64, 0600) < 0) { found("semaphores", -1); return; }
+}
+
+/* Not hostile: one segment, which several have mapped and use. */
+static void attached(size_t mb, int forks) {
+    char *memory = shmat(shmget(IPC_PRIVATE, mb * MB, 0600), NULL, 0);
+    for (int i = 0; i < forks; i++)
+        if (fork() == 0) { touch_all(memory, mb * MB); stay(); }
+    touch_all(memory, mb * MB);
+    say("ready");
+    stay();
+}
+
 static void memory(const char *kind, size_t mb, int forks) {
     if (!strcmp(kind, "parent")) share(mb, forks);
+    if (!strcmp(kind, "attached")) attached(mb, forks);
+    if (!strcmp(kind, "leaderless")) leave_to(fill_alone, mb * MB);
     say("ready");
+    if (!strcmp(kind, "passed-on")) leave_to(fill_and_pass_on, mb * MB);
+    if (!strcmp(kind, "segments")) segments(mb);
+    if (!strcmp(kind, "messages")) messages(mb);
+    if (!strcmp(kind, "semaphores")) semaphores(mb);
     if (!strcmp(kind, "malloc")) {
         for (size_t i = 0; i < mb; i++) {
             char *block = malloc(MB);
@@ -166,6 +246,35 @@ static void spin(void) {
     deaf();
     say("ready");
     for (volatile unsigned long i = 0;; i++) {}
+}
+
+static long used_ms(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+/* One child after the other uses so much processor time, until all have used so much together. Their ends are
+ * ignored or waited for, by their parent or, if they are orphans, by whoever takes them in. */
+static void burn(const char *how, int each_ms, int all_ms) {
+    int ignored = !strcmp(how, "ignored"), orphans = !strcmp(how, "orphans");
+    if (ignored) signal(SIGCHLD, SIG_IGN);
+    for (int done = 0; done < all_ms; done += each_ms) {
+        int end[2];
+        char nothing;
+        if (pipe(end) < 0) _exit(1);
+        if (fork() == 0) {
+            if (orphans && fork() != 0) _exit(0);
+            while (used_ms() < each_ms) {}
+            _exit(0);
+        }
+        close(end[1]);
+        /* It ends when nobody has it open any longer. */
+        if (read(end[0], &nothing, 1) < 0) _exit(1);
+        close(end[0]);
+        if (!ignored) wait(NULL);
+    }
+    say("done");
 }
 
 static void flood(int where) {
@@ -373,6 +482,7 @@ int main(int count, char **words) {
     if (!strcmp(verb, "hold")) { hold(words[2]); if (count < 4) stay(); }
     if (!strcmp(verb, "bomb")) bomb(number);
     if (!strcmp(verb, "spin")) spin();
+    if (!strcmp(verb, "burn")) burn(words[2], atoi(words[3]), atoi(words[4]));
     if (!strcmp(verb, "sleep")) { say("ready"); stay(); }
     if (!strcmp(verb, "memory")) memory(words[2], (size_t)atoi(words[3]), count > 4 ? atoi(words[4]) : 0);
     if (!strcmp(verb, "file")) found("file", fill(open(words[2], O_CREAT | O_WRONLY, 0600), (size_t)atoi(words[3]) * MB));
