@@ -57,9 +57,9 @@ pub enum StoreError {
         /// The file system's type.
         kind: String,
     },
-    /// A file that SQLite would write from into the database, which colibri never leaves.
+    /// A rollback journal that SQLite would write into the database. colibri keeps an empty one in its place.
     #[error(
-        "{} is there, and colibri makes none: SQLite would write it into the ledger; if another program was interrupted \
+        "{} has something in it, and colibri makes none that has: SQLite would write it into the ledger; if another program was interrupted \
          while it changed the database, let that program finish, else remove the file",
         path.display()
     )]
