@@ -365,15 +365,20 @@ class SdkTwo:
 
 
 def connect_sdk_one(parameters):
+    import anyio
     from mcp import ClientSession
     from mcp.client.stdio import stdio_client
 
     @contextlib.asynccontextmanager
     async def connect(story):
-        async with stdio_client(parameters) as (read, write):
-            async with ClientSession(read, write, **story.callbacks()) as session:
-                hello = await session.initialize()
-                yield SdkOne(session), hello.instructions
+        try:
+            async with stdio_client(parameters) as (read, write):
+                async with ClientSession(read, write, **story.callbacks()) as session:
+                    hello = await session.initialize()
+                    yield SdkOne(session), hello.instructions
+        except* anyio.BrokenResourceError:
+            # The SDK's own: it has closed its ear, and something was told before it closed the pipe.
+            pass
 
     return connect
 
